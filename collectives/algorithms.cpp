@@ -84,6 +84,10 @@ constexpr Algorithm invariant(Algorithm a) {
   a.invariant = true;
   return a;
 }
+constexpr Algorithm compressed(Algorithm a) {
+  a.compressed = true;
+  return a;
+}
 template <const char* kName, const Family& kFamily>
 constexpr Algorithm nested(Collective c, Over over, std::string_view summary) {
   return {c,
@@ -157,6 +161,9 @@ constexpr Algorithm kAlgorithms[] = {
               textbook::two_hops>(
         Collective::all_reduce, "hierarchical_pipelined",
         "As hierarchical_direct, with three messages under way: for long ones"),
+    compressed(one<two_shot_compressed_all_reduce, textbook::exchange_twice, textbook::two_hops>(
+        Collective::all_reduce, "two_shot_compressed", Over::links,
+        "As two_shot, with 8 bits for an element on links: for calls that ask for it")),
     in_order(many<ring_all_gather, textbook::exchange, textbook::around>(
         Collective::all_gather, "ring", Over::links, "Blocks travel around a ring: n-1 hops")),
     one<recursive_doubling_all_gather, textbook::recursive_doubling_all_gather, textbook::doubling>(

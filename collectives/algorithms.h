@@ -55,6 +55,8 @@ struct Algorithm {
   Traffic (*textbook)(const PlanRequest& request, int rank);
   /// In one tile.
   Hops (*hops)(const PlanRequest& request);
+  bool compressed =
+      false;  // PlanHeader::compressed: serves the calls that ask for it, and no other
 };
 
 /// All algorithms, ordered by collective. Of those with about the same predicted time, the choice

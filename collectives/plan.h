@@ -24,6 +24,11 @@
 // is divided into `pieces` chunks: chunk c is piece c % pieces of block c / pieces. A step that
 // moves `count` chunks names the first one of each operand. layout.h turns chunks into bytes.
 //
+// Compressed plans. Links and tmp of an ordinary plan carry elements as the user's buffers have
+// them. In a compressed plan they carry them in 8 bits (core/compressed.h): a step that writes
+// there compresses what it has combined, in float32, unless it passes on a single operand from
+// there. All destinations of such a step get what the compressed value stands for.
+//
 // Tiles. A message larger than the slots is cut into tiles, and every lane repeats its steps for
 // each tile. Proving one tile, and the reuse of tmp by the next, proves any number.
 #pragma once
@@ -100,6 +105,7 @@ struct PlanHeader {
   std::uint32_t slots = 1;   // slots a link must have for the plan to be free of deadlock
   std::uint32_t lanes = 1;   // lanes of every rank (some may be empty)
   std::uint32_t widest = 1;  // the most chunks that one message carries: a slot must hold them
+  bool compressed = false;   // links and tmp carry 8 bits for an element; all_reduce only
   friend bool operator==(const PlanHeader&, const PlanHeader&) = default;
 };
 

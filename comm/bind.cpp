@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "collectives/cut.h"
+#include "core/compressed.h"
 #include "core/host.h"
 
 namespace tutti {
@@ -49,6 +50,22 @@ void check_counts(const Call& call, const char* which, std::span<const std::size
         call,
         fmt::format("{} offsets has {} entries, but must have none or one for each of the {} ranks",
                     which, offsets.size(), expected));
+  }
+}
+
+void check_compressed(const Call& call) {
+  if (call.collective != Collective::all_reduce) {
+    refuse(call, "Call::compressed is for all_reduce alone");
+  }
+  if (!is_compressible(call.type)) {
+    refuse(call, fmt::format("{} has no compressed form (Call::compressed): float16, bfloat16 and "
+                             "float32 have one",
+                             name(call.type)));
+  }
+  if (!is_compressible(call.op.kind)) {
+    refuse(call, fmt::format("{} is no operator for Call::compressed: sum, avg and "
+                             "pre_multiplied_sum are",
+                             name(call.op.kind)));
   }
 }
 
@@ -145,6 +162,7 @@ void check_call(const Call& call, int rank, int ranks) {
   if (!is_valid(call.type)) {
     refuse(call, fmt::format("{} is no data type", static_cast<int>(call.type)));
   }
+  if (call.compressed) check_compressed(call);
   if (call.label > Signature::kReleaseMemory) {
     refuse(call, fmt::format("label {} is too large: the largest is {}", call.label,
                              Signature::kSplit - 1));
@@ -215,6 +233,7 @@ Signature signature_of(const Call& call) {
   if (is_reduction(call.collective)) s.kind = call.op.kind;
   if (is_rooted(call.collective)) s.root = call.root;
   s.label = call.label;
+  s.compressed = call.compressed;
   if (call.collective == Collective::all_gather_v ||
       call.collective == Collective::reduce_scatter_v) {
     // Everybody knows all counts, so they can be compared.

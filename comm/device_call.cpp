@@ -169,9 +169,13 @@ void number(const DeviceCallOn& c) {
 void check_on_device(Communicator::Impl& impl, const Call& call) {
   note_device_failure(*impl.group);
   impl.check(call);
+  if (call.compressed) {
+    refuse(ErrorCode::invalid_argument, call,
+           "compressed calls (Call::compressed) are for host memory; these buffers are a GPU's");
+  }
   const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
   if (moves_nothing(call, sizes)) return;
-  const ReadyPlan* const plan = impl.plans.users(call.collective, signature_of(call).root);
+  const ReadyPlan* const plan = impl.plans.users(call.collective, signature_of(call).root, false);
   if (plan != nullptr && plan->windows && !impl.group->one_host()) {
     refuse(ErrorCode::invalid_usage, call,
            fmt::format("the user's plan \"{}\" addresses other ranks' memory, which on GPUs only a "

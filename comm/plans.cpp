@@ -62,7 +62,7 @@ Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layout
       chooser_(platform),
       gpu_chooser_(on_gpus(platform)) {
   for (const Algorithm& a : algorithms()) {
-    if (a.name != algorithm || !chooser_.may_run(a)) continue;
+    if (a.name != algorithm || a.compressed || !chooser_.may_run(a)) continue;
     wished_[static_cast<std::size_t>(a.collective)] = &a;
     if (rules_.round_once && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
     if (rules_.invariant && !a.invariant) variant_.insert(a.collective);
@@ -84,8 +84,17 @@ std::span<const Domains> Plans::layouts_for(const Algorithm& algorithm,
 }
 
 void Plans::check(const Signature& call) const {
+  if (call.compressed && (must_be_invariant(call) || must_round_once(call))) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("{} of {}: the call is compressed (Call::compressed), but sums are to "
+                            "be {}",
+                            name(call.collective), name(call.type),
+                            must_be_invariant(call)
+                                ? "invariant (Options::invariant, TUTTI_INVARIANT)"
+                                : "rounded once (Options::round_once, TUTTI_ROUND_ONCE)"));
+  }
   // A plan of the user's is invariant, or prove() has refused it.
-  if (must_be_invariant(call) && users(call.collective, call.root) == nullptr &&
+  if (must_be_invariant(call) && users(call.collective, call.root, false) == nullptr &&
       variant_.contains(call.collective)) {
     throw Error(ErrorCode::invalid_usage,
                 fmt::format("{} of {}: the bits of the algorithm {} (TUTTI_ALGORITHM) are its own, "
@@ -102,7 +111,7 @@ void Plans::check(const Signature& call) const {
                     "rounded once (Options::round_once, TUTTI_ROUND_ONCE)",
                     name(call.collective), name(call.type), what, ranks_));
   };
-  if (const ReadyPlan* const given = users(call.collective, call.root)) {
+  if (const ReadyPlan* const given = users(call.collective, call.root, false)) {
     if (!given->rounds_once) refuse("the plan that was given for it");
     return;
   }
@@ -118,12 +127,13 @@ Workload Plans::workload_of(const Signature& call, std::size_t bytes, Access acc
           call.type,
           windows_ ? access : Access::none,
           must_round_once(call),
-          must_be_invariant(call)};
+          must_be_invariant(call),
+          call.compressed};
 }
 
 double Plans::predict(const Signature& call, std::size_t bytes, Access access) {
   const std::vector<Prediction> all = chooser_.candidates(workload_of(call, bytes, access));
-  const Algorithm* const wished = wished_[static_cast<std::size_t>(call.collective)];
+  const Algorithm* const wished = wished_for(call);
   const auto found = std::ranges::find(all, wished, &Prediction::algorithm);
   if (found != all.end()) return found->ns;
   return all.empty() ? 0 : all.front().ns;
@@ -132,7 +142,7 @@ double Plans::predict(const Signature& call, std::size_t bytes, Access access) {
 const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access access, Where where) {
   const Collective collective = call.collective;
   const int root = call.root;
-  const ReadyPlan* found = users(collective, root);
+  const ReadyPlan* found = users(collective, root, call.compressed);
   if (found != nullptr) {
     if (found->windows && access == Access::none) {
       throw Error(ErrorCode::invalid_usage,
@@ -144,7 +154,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
   } else {
     // On GPUs blocks of any size have no window: see gpu-status.md.
     if (collective == Collective::all_to_all_v && where == Where::gpu) access = Access::none;
-    const Algorithm* a = wished_[static_cast<std::size_t>(collective)];
+    const Algorithm* a = wished_for(call);
     if (a == nullptr) a = uneven(collective, access);
     if (a == nullptr || (a->windows && access == Access::none)) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
@@ -273,7 +283,7 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
 
 void Plans::use(std::unique_ptr<ReadyPlan> plan) {
   const PlanHeader& header = plan->plan.header;
-  std::unique_ptr<ReadyPlan>& place = users_[{header.collective, header.root}];
+  std::unique_ptr<ReadyPlan>& place = users_[{header.collective, header.root, header.compressed}];
   if (place) replaced_.push_back(std::move(place));
   place = std::move(plan);
 }

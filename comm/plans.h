@@ -69,9 +69,10 @@ class Plans {
   std::unique_ptr<ReadyPlan> prove(std::string_view text) const;
   /// Runs it from now on for its collective (and root).
   void use(std::unique_ptr<ReadyPlan> plan);
-  /// The user's plan for such calls; null: there is none.
-  const ReadyPlan* users(Collective collective, int root) const {
-    const auto found = users_.find({collective, root});
+  /// The user's plan for such calls; null: there is none. Compressed plans are for
+  /// compressed calls.
+  const ReadyPlan* users(Collective collective, int root, bool compressed) const {
+    const auto found = users_.find({collective, root, compressed});
     return found != users_.end() ? found->second.get() : nullptr;
   }
 
@@ -81,6 +82,10 @@ class Plans {
   /// Those that the plans of `algorithm` are made for: the canonical order is the ranks' own.
   std::span<const Domains> layouts_for(const Algorithm& algorithm,
                                        std::span<const Domains> usual) const;
+  /// Null: the user did not say, or the call is compressed, which is a wish of its own.
+  const Algorithm* wished_for(const Signature& call) const {
+    return call.compressed ? nullptr : wished_[static_cast<std::size_t>(call.collective)];
+  }
   Workload workload_of(const Signature& call, std::size_t bytes, Access access) const;
   /// Of all_to_all_v no rank knows how much it moves: through windows where that can be, and there
   /// each pair goes by its own block (bind_call). Null: there is nothing to choose so.
@@ -104,7 +109,7 @@ class Plans {
   // By root, PlanRequest::scales, and whether on GPUs that have a layout of their own.
   std::map<std::tuple<const Algorithm*, int, bool, bool>, std::unique_ptr<ReadyPlan>> generated_;
   std::map<std::tuple<int, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
-  std::map<std::tuple<Collective, int>, std::unique_ptr<ReadyPlan>> users_;
+  std::map<std::tuple<Collective, int, bool>, std::unique_ptr<ReadyPlan>> users_;
   std::vector<std::unique_ptr<ReadyPlan>> replaced_;  // a GPU knows plans by their addresses
 };
 

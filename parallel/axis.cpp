@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "core/compressed.h"
+
 namespace tutti::parallel {
 namespace {
 
@@ -65,7 +67,9 @@ Traffic::Count Traffic::total() const {
 }
 
 Traffic::Count traffic_of(const Call& call, int rank, int size) {
-  const std::uint64_t element = size_of(call.type), bytes = call.count * element;
+  const std::uint64_t element = size_of(call.type);
+  const std::uint64_t bytes =
+      call.compressed ? compressed_bytes(call.type, call.count) : call.count * element;
   const auto ranks = static_cast<std::uint64_t>(size), others = ranks - 1;
   const bool root = call.root == rank;
   // Of v-variants: all blocks but the rank's own.

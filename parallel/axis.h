@@ -47,7 +47,8 @@ struct Traffic {
 /// receives) 2 (P - 1) / P n, an all-gather, reduce-scatter or all-to-all (P - 1) / P n. A
 /// broadcast counts n for its root as sent, and for the others as received; a reduce the other way
 /// round; gather and scatter count the root's data of the others. A point-to-point message counts
-/// its size. Fractions of a byte are dropped.
+/// its size. Of a compressed call n is what it is compressed (core/compressed.h). Fractions of a
+/// byte are dropped.
 Traffic::Count traffic_of(const Call& call, int rank, int size);
 
 class Axis;

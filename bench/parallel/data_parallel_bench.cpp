@@ -4,7 +4,8 @@
 //
 // overhead: of the engine, beside the collectives that it makes. overlap: over a link as slow as
 // backward; the trace of a step goes to a file, where one is named behind it (overlap.py has
-// PyTorch's in the same table). started: buckets that are started, or run all at the end.
+// PyTorch's in the same table). started: buckets that are started, or run all at the end. narrow:
+// steps whose gradients travel in 16 or 8 bits, over the link that the ranks have.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -197,6 +198,50 @@ void started(Communicator& comm) {
   }
 }
 
+/// A step of 4 Mi gradients in 8 buckets, without a backward: the policies in turn.
+void narrow(Communicator& comm) {
+  CommunicatorAxis axis(comm);
+  struct Way {
+    const char* name;
+    DataType gradients;
+    DataParallelPolicy policy;
+  };
+  std::vector<Way> ways{{"float32", DataType::float32, {}},
+                        {"float32, reduce_type bfloat16", DataType::float32, {}},
+                        {"float32, eight_bits", DataType::float32, {}},
+                        {"bfloat16", DataType::bfloat16, {}},
+                        {"bfloat16, eight_bits", DataType::bfloat16, {}},
+                        {"bfloat16, without error feedback", DataType::bfloat16, {}}};
+  ways[1].policy.reduce_type = DataType::bfloat16;
+  ways[2].policy.eight_bits = ways[4].policy.eight_bits = EightBits{};
+  ways[5].policy.eight_bits = EightBits{.error_feedback = false};
+  constexpr std::size_t kElements = (std::size_t{4} << 20) / 64;
+  std::vector<std::unique_ptr<DataParallel>> engines;
+  for (Way& way : ways) {
+    way.policy.learn_order = false;
+    way.policy.bucket_bytes = way.policy.first_bucket_bytes =
+        64 / 8 * kElements * tutti::size_of(way.gradients);
+    std::vector<Parameter> parameters(64, {"w", {kElements}, way.gradients});
+    engines.push_back(std::make_unique<DataParallel>(axis, parameters, way.policy));
+  }
+  std::vector<std::vector<double>> times(ways.size());
+  for (int turn = 0; turn < 7; ++turn) {
+    for (std::size_t w = 0; w < ways.size(); ++w) {
+      DataParallel& engine = *engines[w];
+      times[w].push_back(least(comm, 1, 1, [&] {
+        for (std::size_t i = engine.size(); i-- > 0;) engine.ready(i);
+        (void)engine.finish();
+      }));
+    }
+  }
+  if (comm.rank() != 0) return;
+  fmt::print("{:>34} {:>12}\n", "4 Mi elements", "median ms");
+  for (std::size_t w = 0; w < ways.size(); ++w) {
+    std::ranges::sort(times[w]);
+    fmt::print("{:>34} {:>12.1f}\n", ways[w].name, times[w][times[w].size() / 2] / 1000);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -209,8 +254,11 @@ int main(int argc, char** argv) {
       overlap(comm, argc > 2 ? argv[2] : "");
     } else if (mode == "started") {
       started(comm);
+    } else if (mode == "narrow") {
+      narrow(comm);
     } else {
-      fmt::print(stderr, "data_parallel_bench overhead | overlap [TRACE.json] | started\n");
+      fmt::print(stderr,
+                 "data_parallel_bench overhead | overlap [TRACE.json] | started | narrow\n");
       return 2;
     }
     return 0;

@@ -211,6 +211,7 @@ BoundCall::BoundCall(const CallSetup& setup, ReduceOp op) : in_place_(setup.in_p
   call.count = setup.shape.count;
   call.type = setup.type;
   call.op = op;
+  call.compressed = setup.compressed;
   if (is_rooted(setup.collective)) call.root = setup.root;
   if (setup.collective == Collective::all_to_all_v) {
     for (int rank = 0; rank < setup.ranks; ++rank) {

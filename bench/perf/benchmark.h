@@ -47,6 +47,7 @@ struct CallSetup {
   int rank = 0;
   int root = 0;  // rooted collectives
   bool in_place = false;
+  bool compressed = false;
 };
 
 /// In place both buffers are one, and input and output start at these elements of it.

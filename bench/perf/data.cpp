@@ -92,7 +92,10 @@ Data::Data(const Recipe& recipe) : recipe_(recipe), key_(mix(recipe.seed + 1)) {
 
   // Integers up to 2^precision are exact. The contributors share that range, each at least 2 of it,
   // so that a doubled or a negated contribution is another value.
-  const std::uint64_t whole = std::uint64_t{1} << format.precision();
+  // What compressed messages carry exactly, if the scales of a block are the same.
+  constexpr int kCompressed = 6;
+  const std::uint64_t whole = std::uint64_t{1}
+                              << (recipe.compressed ? kCompressed : format.precision());
   const std::uint64_t range = *recipe.kind == ReduceKind::pre_multiplied_sum ? whole / 2 : whole;
   const std::uint64_t contributors = std::min(ranks, range / 2);
   sum_.contributors = static_cast<int>(contributors);
@@ -101,6 +104,7 @@ Data::Data(const Recipe& recipe) : recipe_(recipe), key_(mix(recipe.seed + 1)) {
   sum_.shift = 0;
   sum_.scale_high = std::min(format.max_exponent - format.precision(), kWidestScale);
   sum_.scale_low = std::max(format.quantum(), -kWidestScale);
+  if (recipe.compressed) sum_.scale_low = sum_.scale_high = 0;
   if (*recipe.kind != ReduceKind::avg) return;
 
   const int shift = std::countr_zero(ranks);

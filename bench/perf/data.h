@@ -33,6 +33,7 @@ struct Recipe {
   std::optional<ReduceKind> kind;
   int ranks = 1;
   std::uint64_t seed = 0;
+  bool compressed = false;  // sums: small integers, which compressed messages carry exactly
 };
 
 class Data {

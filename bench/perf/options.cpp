@@ -107,6 +107,7 @@ struct Raw {
   int blocking = 0;
   int average = 1;
   int local_register = -1;  // the default of the memory at hand
+  std::string compress;
   std::optional<int> step_factor;
 };
 
@@ -173,6 +174,10 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
       "--invariant", options.invariant,
       "reductions whose bits depend on the inputs and the order of the ranks alone, as with "
       "TUTTI_INVARIANT=1");
+  app.add_option("--compress", raw.compress,
+                 "all_reduce_perf on host memory: messages carry 8 bits for an element (8bit)")
+      ->type_name("HOW")
+      ->check(CLI::IsMember({"8bit"}));
   app.add_flag(
       "--bits", options.bits,
       "reductions on host memory: also a hash of the result of a fixed input, which is the "
@@ -185,7 +190,7 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
 }
 
 // What is wrong with the options together; "" if nothing.
-std::string contradiction(const PerfOptions& options, const Raw& raw) {
+std::string contradiction(std::string_view program, const PerfOptions& options, const Raw& raw) {
   if (options.min_bytes > options.max_bytes) {
     return fmt::format("--minbytes {} is larger than --maxbytes {}; pass -b and -e together",
                        options.min_bytes, options.max_bytes);
@@ -216,6 +221,13 @@ std::string contradiction(const PerfOptions& options, const Raw& raw) {
     if (options.gpus == 0) return "--cudagraph is about GPU memory; say --ngpus (-g) as well";
     if (raw.blocking != 0) return "--blocking cannot wait between the calls of a --cudagraph";
     if (options.per_iteration) return "--per_iter_timing cannot look into a --cudagraph";
+  }
+  if (options.compressed) {
+    if (program != "all_reduce_perf") return "--compress is about all_reduce alone";
+    if (options.gpus > 0) return "--compress is about host memory; leave --ngpus (-g) out";
+    if (options.bits) return "--bits has inputs that --compress rounds; leave one of them out";
+    if (!options.nccl.empty())
+      return "--compress is not what --nccl measures; leave one of them out";
   }
   if (options.bits && options.gpus > 0) {
     return "--bits is about host memory; leave --ngpus (-g) out";
@@ -251,11 +263,12 @@ ParsedOptions parse_options(std::string_view program, std::span<const std::strin
     return parsed;
   }
   parsed.options.blocking = static_cast<Blocking>(raw.blocking);
+  parsed.options.compressed = !raw.compress.empty();
   parsed.options.average = static_cast<Average>(raw.average);
   parsed.options.local_register = raw.local_register >= 0   ? raw.local_register
                                   : parsed.options.gpus > 0 ? 0
                                                             : PerfOptions().local_register;
-  const std::string problem = contradiction(parsed.options, raw);
+  const std::string problem = contradiction(program, parsed.options, raw);
   if (!problem.empty()) {
     fail(problem);
     return parsed;

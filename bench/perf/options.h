@@ -57,6 +57,7 @@ struct PerfOptions {
   int skip_iterations = 0;  // of the per-iteration summary
   int graph_launches = 0;   // 0: the calls are not recorded into a graph
   bool invariant = false;   // as Options::invariant
+  bool compressed = false;  // as Call::compressed
   bool bits = false;        // of results, for machines to compare
   std::string nccl;         // a libnccl.so.2 to measure as well; "": none
 

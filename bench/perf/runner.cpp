@@ -135,6 +135,7 @@ Row Runner::measure_row(std::size_t bytes, DataType type, std::optional<ReduceKi
   setup.type = type;
   setup.ranks = size_;
   setup.root = root;
+  setup.compressed = options_.compressed;
 
   Row row;
   row.bytes = setup.shape.largest() * size_of(type);
@@ -152,7 +153,7 @@ Row Runner::measure_row(std::size_t bytes, DataType type, std::optional<ReduceKi
 }
 
 Measurement Runner::measure(CallSetup setup, std::optional<ReduceKind> op) {
-  const Data data({setup.type, op, setup.ranks, ++seed_});
+  const Data data({setup.type, op, setup.ranks, ++seed_, setup.compressed});
   if (options_.checks > 0) paint(data, setup);
   std::vector<RankCalls> calls = bind(setup, data);
   const std::size_t bytes = setup.shape.largest() * size_of(setup.type);
@@ -207,7 +208,7 @@ Timed Runner::summary_of(const Timing& timing, const CallSetup& setup) const {
 std::uint64_t Runner::check(CallSetup setup, std::optional<ReduceKind> op, Library& library) {
   std::uint64_t wrong = 0;
   for (int i = 0; i < options_.checks && wrong == 0; ++i) {
-    const Data data({setup.type, op, setup.ranks, ++seed_});
+    const Data data({setup.type, op, setup.ranks, ++seed_, setup.compressed});
     // On host memory, no barrier: a call that has returned is done with this rank's buffers.
     paint(data, setup);
     if (!ranks_.devices.empty()) control_.barrier();  // as before the timing

@@ -28,6 +28,7 @@ RankPlan recursive_halving_reduce_scatter(const PlanRequest& request, int rank);
 // shots.cpp
 RankPlan one_shot_all_reduce(const PlanRequest& request, int rank);
 RankPlan two_shot_all_reduce(const PlanRequest& request, int rank);
+RankPlan two_shot_compressed_all_reduce(const PlanRequest& request, int rank);
 RankPlan two_shot_reduce(const PlanRequest& request, int rank);
 RankPlan one_shot_window_all_reduce(const PlanRequest& request, int rank);
 RankPlan two_shot_window_all_reduce(const PlanRequest& request, int rank);

@@ -60,7 +60,7 @@ class Choice {
   Prediction find() {
     best_ = fastest(call_.collective, 1, [&](const Algorithm& a, const Prediction& so_far) {
       best_ = so_far;
-      if (!a.windows) look_at(a);
+      if (!a.windows && !a.compressed) look_at(a);
       return best_;
     });
     if (!best_.possible) {

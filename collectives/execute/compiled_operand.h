@@ -15,4 +15,10 @@ struct CompiledOperand {
   std::size_t offset = 0;  // from the base, in the first tile; links: within the message
 };
 
+/// Whether it holds 8 bits for an element, where the plan is compressed.
+constexpr bool is_compressed(const CompiledOperand& p) {
+  using enum CompiledOperand::Where;
+  return p.where == tmp || p.where == send || p.where == receive;
+}
+
 }  // namespace tutti

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/compressed.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -123,22 +124,23 @@ class Compiler {
     link = 0;
     for (const Operand& o : plan_->sources(step))
       add_operand(o, i, e, CompiledOperand::receive, link);
-    message_ += e.count * element_;
+    message_ += bytes_of(e.count, compressed());
     const std::span added = std::span(program_.operands).subspan(first);
     if (program_.moves.size() > first_move) {
       Move& last = program_.moves.back();
-      const std::size_t bytes = last.elements * element_;
-      const bool continues = std::equal(added.begin(), added.end(), last.operands,
-                                        [&](const CompiledOperand& p, const CompiledOperand& q) {
-                                          return p.offset == q.offset + bytes;
-                                        });
-      if (continues) {
+      const auto follows = [&](const CompiledOperand& p, const CompiledOperand& q) {
+        return p.offset == q.offset + bytes_of(last.elements, compressed() && is_compressed(q));
+      };
+      // Nothing follows in a block that is compressed.
+      const bool whole = !compressed() || last.elements % compressed_block(shape_.type) == 0;
+      if (whole && std::equal(added.begin(), added.end(), last.operands, follows)) {
         last.elements += e.count;
         program_.operands.resize(first);
         return;
       }
     }
     Move m{added.data(), step.destinations, step.sources, e.count};
+    m.compressed = compressed();
     for (const CompiledOperand& p : added) {
       m.remote = m.remote || p.where >= CompiledOperand::peer_in;
       m.scaled = m.scaled || p.scaled;
@@ -188,6 +190,10 @@ class Compiler {
   }
 
   std::uint32_t pieces() const { return plan_->header.pieces; }
+  bool compressed() const { return plan_->header.compressed; }
+  std::size_t bytes_of(std::size_t elements, bool in_8_bits) const {
+    return in_8_bits ? compressed_bytes(shape_.type, elements) : elements * element_;
+  }
 
   const ProgramShape& shape_;
   const RankPlan* plan_ = nullptr;  // of the lane at hand

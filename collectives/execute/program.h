@@ -46,8 +46,9 @@ struct Move {
   std::uint16_t destinations = 0;
   std::uint16_t sources = 0;
   std::size_t elements = 0;
-  bool remote = false;  // some operand is another rank's
-  bool scaled = false;  // some source is a raw input of a reduction
+  bool remote = false;      // some operand is another rank's
+  bool scaled = false;      // some source is a raw input of a reduction
+  bool compressed = false;  // the plan is: messages and tmp hold 8 bits for an element
 };
 
 // The pointers are the host executor's; null where the program was compiled without a group.

@@ -18,7 +18,8 @@ namespace {
 
 std::uint64_t packed(const Signature& s) {
   return static_cast<std::uint64_t>(s.collective) | static_cast<std::uint64_t>(s.type) << 8 |
-         static_cast<std::uint64_t>(s.kind) << 16 | static_cast<std::uint64_t>(s.label) << 20 |
+         static_cast<std::uint64_t>(s.kind) << 16 | static_cast<std::uint64_t>(s.compressed) << 19 |
+         static_cast<std::uint64_t>(s.label) << 20 |
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(s.root)) << 32;
 }
 
@@ -39,6 +40,7 @@ std::string Signature::text() const {
   if (collective != Collective::all_to_all_v) s += fmt::format(" x {}", count);
   if (is_reduction(collective)) s += fmt::format(", {}", name(kind));
   if (is_rooted(collective)) s += fmt::format(", root {}", root);
+  if (compressed) s += ", compressed";
   if (label != 0) s += fmt::format(", label {}", label);
   return s + ")";
 }
@@ -79,7 +81,8 @@ std::optional<Signature> read_signature(ControlBlock& control, std::uint64_t seq
   if (r.sequence.load(std::memory_order_relaxed) != sequence) return std::nullopt;
   s.collective = static_cast<Collective>(word & 0xff);
   s.type = static_cast<DataType>(word >> 8 & 0xff);
-  s.kind = static_cast<ReduceKind>(word >> 16 & 0xf);
+  s.kind = static_cast<ReduceKind>(word >> 16 & 0x7);
+  s.compressed = (word >> 19 & 1) != 0;
   s.label = static_cast<std::uint16_t>(word >> 20 & 0xfff);
   s.root = static_cast<std::int32_t>(word >> 32);
   return s;

@@ -29,6 +29,7 @@ struct Signature {
   static constexpr std::uint16_t kSplit = 1 << 11, kWindow = kSplit + 1,
                                  kReleaseMemory = kWindow + 1;
   std::uint16_t label = 0;
+  bool compressed = false;  // Call::compressed
 
   /// Of all but the sequence.
   std::uint64_t hash() const;

@@ -41,7 +41,7 @@ struct Chooser::Memory {
   const Domains layout;
   const std::uint32_t generation = process_generation();
   std::mutex mutex;
-  using Key = std::tuple<Collective, DataType, int, Access, bool, bool>;
+  using Key = std::tuple<Collective, DataType, int, Access, bool, bool, bool>;
   std::map<Key, const Algorithm*> chosen;
   std::map<const Algorithm*, bool> may_run, rounds_once;
 };
@@ -74,7 +74,7 @@ const Algorithm& Chooser::choose(const Workload& workload) {
       is_reduction(workload.collective) ? workload.type : DataType::uint8;  // else only bytes count
   const Algorithm*& chosen =
       memory_->chosen[{workload.collective, type, size_class, workload.access, workload.round_once,
-                       workload.invariant}];
+                       workload.invariant, workload.compressed}];
   if (chosen != nullptr) return *chosen;
   Workload rounded = workload;
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;

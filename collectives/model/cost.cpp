@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/compressed.h"
 #include "transport/remote_link.h"
 
 namespace tutti {
@@ -122,6 +123,12 @@ double Costing::bytes_of(const Step& step) const {
   return static_cast<double>(elements * element_);
 }
 
+double Costing::on_links(double bytes) const {
+  if (!header_.compressed) return bytes;
+  constexpr std::size_t kBlock = 64;  // bytes; core/compressed.h
+  return bytes * static_cast<double>(compressed_bytes(type_, kBlock / element_)) / kBlock;
+}
+
 /// What it takes longer to have the kernel copy one of the step's operands than to address it.
 double Costing::copy_ns(const Step& step, double bytes) const {
   const double pages = machine_.copy_pages * bytes / kKiB;
@@ -144,6 +151,7 @@ void Costing::network(const RankPlan& plan, const Step& step, double bytes, Cost
   cost.far_out = across(plan.destinations(step));
   cost.far_in = across(plan.sources(step));
   cost.ns += (cost.far_out + cost.far_in) * machine_.net_message_ns;
+  bytes = on_links(bytes);
   cost.message = {machine_.net_send * bytes / kKiB,
                   machine_.net_wire * (bytes + sizeof(SlotHeader)) / kKiB,
                   machine_.net_receive * bytes / kKiB, bytes > kSegment ? kSegment / bytes : 1,
@@ -152,7 +160,7 @@ void Costing::network(const RankPlan& plan, const Step& step, double bytes, Cost
 
 Costing::InPlace Costing::in_place(const RankPlan& plan, const Step& step, double bytes) const {
   InPlace far;
-  if (hosts_.count() == 1 || bytes < kZeroCopyBytes) return far;
+  if (hosts_.count() == 1 || bytes < kZeroCopyBytes || header_.compressed) return far;
   const auto sources = plan.sources(step), destinations = plan.destinations(step);
   const auto is_memory = [](const Operand& o) { return !o.is_link(); };
   const auto is_remote = [](const Operand& o) { return o.is_remote(); };

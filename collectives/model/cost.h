@@ -18,6 +18,9 @@ class Costing {
   std::size_t block() const { return block_; }
   std::size_t block_bytes() const { return block_ * element_; }
 
+  /// So many bytes of elements, as messages carry them.
+  double on_links(double bytes) const;
+
   struct Cost {
     double ns = 0;
     double moved = 0;   // bytes

@@ -22,11 +22,13 @@ class Renumbering {
   Renumbering(const RankPlan& plan, const Domains& domains)
       : header_(plan.header), self_(plan.rank), domains_(domains) {}
 
-  /// Whether no message of such a plan carries blocks of several ranks. All ranks find the same.
+  /// Whether no message of such a plan carries blocks of several ranks, and its sums may have
+  /// another order. All ranks find the same.
   static bool is_possible(const PlanHeader& h) {
     const bool blocks_of_ranks = in_blocks(h.collective, h.ranks, h.root, h.root) > 1 ||
                                  out_blocks(h.collective, h.ranks, h.root, h.root) > 1;
-    return h.collective != Collective::send_recv && (!blocks_of_ranks || h.widest <= h.pieces);
+    return h.collective != Collective::send_recv && !h.compressed &&
+           (!blocks_of_ranks || h.widest <= h.pieces);
   }
 
   Operand operand(const Step& step, Operand o) const {

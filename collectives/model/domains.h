@@ -69,7 +69,8 @@ inline Domains laid_out(const Domains& hosts, const Domains& caches) {
 PlanRequest placed(const Algorithm& algorithm, const PlanRequest& request, const Domains& domains);
 
 /// Rank `rank`'s part of `algorithm`'s plan, with its work divided by domains. A plan with messages
-/// of several ranks' blocks stays as it is: those would not be contiguous any more. Throws as
+/// of several ranks' blocks stays as it is: those would not be contiguous any more. So does a
+/// compressed one: its sums have the order of the ranks' own numbers. Throws as
 /// Algorithm::generate.
 RankPlan generate(const Algorithm& algorithm, const PlanRequest& request, int rank,
                   const Domains& domains);

@@ -183,7 +183,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   const double tiles = static_cast<double>(result.tiles);
   result.moved = busiest.moved * tiles;
   const double ranks_seen = static_cast<double>(plan.ranks.size());
-  result.across = busiest_host(plan, p.hosts, costing, workload.type);
+  result.across = costing.on_links(busiest_host(plan, p.hosts, costing, workload.type));
   result.memory_ns =
       all.memory * tiles * (p.ranks_of_a_host() / ranks_seen) / p.machine.memory_bandwidth;
   const double time =

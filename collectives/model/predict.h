@@ -58,6 +58,7 @@ struct Workload {
   Access access = Access::windows;
   bool round_once = false;  // only by an algorithm that does (rounding.h)
   bool invariant = false;   // only by one whose bits depend on nothing else (Algorithm::invariant)
+  bool compressed = false;  // only by one that does (Algorithm::compressed), and no other is
 };
 
 /// How a call is done, and how long it takes then.

@@ -66,6 +66,7 @@ void put_header(std::string& text, const PlanHeader& h) {
   if (is_rooted(h.collective)) fmt::format_to(end, "  root {}", h.root);
   fmt::format_to(end, "  pieces {}  slots {}  lanes {}", h.pieces, h.slots, h.lanes);
   if (h.widest != 1) fmt::format_to(end, "  widest {}", h.widest);
+  if (h.compressed) text += "  compressed";
   text += '\n';
 }
 

@@ -65,6 +65,9 @@ void check_header(const PlanHeader& h) {
   if (h.lanes < 1) refute("a rank has at least 1 lane, but the plan says 0");
   if (h.slots < 1) refute("a link has at least 1 slot, but the plan says 0");
   if (h.widest < 1) refute("a slot holds at least 1 chunk, but the plan says 0");
+  if (h.compressed && h.collective != Collective::all_reduce) {
+    refute(fmt::format("a compressed plan is for all_reduce, not for {}", name(h.collective)));
+  }
 }
 
 void Form::check() {

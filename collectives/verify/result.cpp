@@ -16,6 +16,7 @@ SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule,
       // In the canonical order a scaled input is rounded as it is read: as a copy of it is.
       values_(network.buffers, options.scales && !options.invariant),
       reduces_(is_reduction(network.header().collective)),
+      compresses_(network.header().compressed),
       invariant_(options.invariant && reduces_),
       memory_(network.buffers.locations(), kNothing),
       slots_(network.slot_chunks, kNothing),
@@ -49,7 +50,8 @@ void SymbolicRun::check_message_sizes(const NetworkStep& step) {
 void SymbolicRun::move_chunk(const NetworkStep& step, std::uint32_t i) {
   sources_.clear();
   for (std::uint32_t s = 0; s < step->sources; ++s) sources_.push_back(read(step, s, i));
-  const Value v = reduces_ ? reduce(step) : sources_[0];
+  Value v = reduces_ ? reduce(step) : sources_[0];
+  if (compresses_) v = compress(step, v);
   const Buffers& buffers = net_.buffers;
   const std::uint32_t shape = step->shape_chunk + step.shift + i;
   if (!buffers.all_chunks_are_equal() &&
@@ -97,6 +99,16 @@ Value SymbolicRun::reduce(const NetworkStep& step) {
       fmt::format("is marked to complete the reduction of in[{}], which lacks the input "
                   "of {}",
                   chunk, rank_names(values_.missing(v)))};
+}
+
+Value SymbolicRun::compress(const NetworkStep& step, Value v) {
+  const auto is_compressed = [&](const Ref& ref) {
+    return ref.is_link() || (ref.has_location() && net_.buffers.is_tmp(step.location(ref)));
+  };
+  if (std::ranges::none_of(net_.destinations(step), is_compressed)) return v;
+  if (step->sources > 1) return values_.compressed(v);
+  // What is compressed goes on as it is; an input is not rounded to its type in between.
+  return is_compressed(net_.sources(step)[0]) ? v : values_.compressed(sources_[0]);
 }
 
 void SymbolicRun::check_results() const {
@@ -187,6 +199,13 @@ void SymbolicRun::check_sum(int rank, std::uint32_t chunk, Value v) const {
         "the order must be the same, and each input be added directly from in, or as a copy, on "
         "both",
         chunk, rank, values_.text(first), values_.text(v))};
+  }
+  if (compresses_ && h.ranks > 1 && !values_.is_sum_in_8_bits(v)) {
+    throw Refuted{fmt::format(
+        "out[{}] of rank {} is {}, but in a compressed plan it should be compress(compress(in@0) + "
+        "compress(in@1) + ...): each input compressed once, by its rank; one sum, in the order of "
+        "the ranks; and that compressed once",
+        chunk, rank, values_.text(v))};
   }
   if (invariant_) check_is_canonical(rank, chunk, v);
 }

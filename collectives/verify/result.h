@@ -29,6 +29,8 @@ class SymbolicRun {
   void move_chunk(const NetworkStep& step, std::uint32_t i);
   Value read(const NetworkStep& step, std::uint32_t source, std::uint32_t i) const;
   Value reduce(const NetworkStep& step);
+  /// `v`, of a step of a compressed plan, as its destinations get it.
+  Value compress(const NetworkStep& step, Value v);
   void check_result(int rank, std::uint32_t chunk) const;
   void check_sum(int rank, std::uint32_t chunk, Value v) const;
   /// Of a sum that is right.
@@ -38,6 +40,7 @@ class SymbolicRun {
   const Schedule& schedule_;
   Values values_;
   bool reduces_;
+  bool compresses_;
   bool invariant_;
   std::vector<Value> memory_;                // by location
   std::vector<Value> slots_;                 // by chunk of a slot

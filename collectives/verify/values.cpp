@@ -75,8 +75,9 @@ Value Values::combine(std::span<const Value> parts) {
   }
   n.contributions = join(parts);
   const RankInterval canonical = canonical_ranks(parts);
-  n.contributions.is_canonical = canonical.begin < canonical.end ? 1 : 0;
-  for (const Value part : parts) n.depth = std::max(n.depth, depth(part) + 1);
+  n.contributions.is_canonical = parts.size() > 1 && canonical.begin < canonical.end ? 1 : 0;
+  const std::uint32_t one_more = parts.size() > 1 ? 1 : 0;  // the compressed form is no sum
+  for (const Value part : parts) n.depth = std::max(n.depth, depth(part) + one_more);
   const std::uint64_t value = 1 + 2 * std::uint64_t{inputs_} + nodes_.size();
   if (std::max<std::uint64_t>(value, parts_.size()) + parts.size() > 0xffffffff) {
     throw Refuted{"makes the plan too large to follow every sum"};
@@ -87,6 +88,24 @@ Value Values::combine(std::span<const Value> parts) {
   table_[at] = static_cast<Value>(value);
   if (nodes_.size() * 2 > table_.size()) grow_table();
   return static_cast<Value>(value);
+}
+
+Value Values::compressed(Value v) { return combine({&v, 1}); }
+
+bool Values::is_sum_in_8_bits(Value v) const {
+  const auto is_compressed = [&](Value x) { return !is_input(x) && parts(x).size() == 1; };
+  if (!is_compressed(v) || is_input(parts(v)[0])) return false;
+  const std::span<const Value> sum = parts(parts(v)[0]);
+  if (sum.size() != ranks_ || ranks_ < 2) return false;
+  for (std::uint32_t r = 0; r < ranks_; ++r) {
+    if (!is_compressed(sum[r])) return false;
+    const Value input = parts(sum[r])[0];
+    if (!is_direct(input) ||
+        static_cast<std::uint32_t>(buffers_.input_rank(input_of(input))) != r) {
+      return false;
+    }
+  }
+  return true;
 }
 
 std::size_t Values::place_of(std::span<const Value> parts) const {
@@ -252,9 +271,10 @@ void Values::put_text(Value v, std::string& text) const {
     return;
   }
   bool first = true;
+  if (parts(v).size() == 1) text += "compress";
   for (const Value part : parts(v)) {
     if (!first) text += " + ";
-    const bool nested = !is_input(part);
+    const bool nested = parts(v).size() == 1 || !(is_input(part) || parts(part).size() == 1);
     if (nested) text += "(";
     put_text(part, text);
     if (nested) text += ")";

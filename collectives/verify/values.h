@@ -38,6 +38,11 @@ class Values {
   /// ((parts[0] + parts[1]) + ...). Throws Refuted if that makes no sense.
   Value combine(std::span<const Value> parts);
 
+  /// What of it a compressed link or tmp carries.
+  Value compressed(Value v);
+  /// Whether that is so made: see verify.h.
+  bool is_sum_in_8_bits(Value v) const;
+
   bool is_input(Value v) const { return v <= 2 * inputs_; }
   /// The number of an input that is_input().
   std::uint32_t input_of(Value v) const { return (v - 1) % inputs_; }
@@ -69,7 +74,8 @@ class Values {
     std::uint32_t is_scattered : 1 = 0;  // in pool_
     std::uint32_t is_canonical : 1 = 0;
   };
-  /// A sum. There can be as many as the plan has steps, so they are kept small.
+  /// A sum; or, with one part, its compressed form. There can be as many as the plan has steps, so
+  /// they are kept small.
   struct Node {
     std::uint32_t chunk = 0;
     Contributions contributions;

@@ -36,6 +36,10 @@ std::string text_of(const DataParallelPolicy& p) {
     text += fmt::format(", PowerSGD of rank {} from step {}", p.power_sgd->rank,
                         p.power_sgd->first_step);
   }
+  if (p.eight_bits) {
+    text += fmt::format(", 8 bits {} error feedback",
+                        p.eight_bits->error_feedback ? "with" : "without");
+  }
   if (p.reduction) text += fmt::format(", the reduction '{}'", p.reduction->name);
   return text;
 }
@@ -62,9 +66,10 @@ void check(std::span<const Parameter> parameters, const DataParallelPolicy& poli
     refuse(fmt::format("reduce_type {}: it has to be a floating-point type",
                        name(*policy.reduce_type)));
   }
-  if (policy.power_sgd.has_value() + policy.reduce_type.has_value() + policy.reduction.has_value() >
+  if (policy.power_sgd.has_value() + policy.reduce_type.has_value() +
+          policy.eight_bits.has_value() + policy.reduction.has_value() >
       1) {
-    refuse("reduce_type, power_sgd and reduction: one of them only");
+    refuse("reduce_type, power_sgd, eight_bits and reduction: one of them only");
   }
   if (policy.power_sgd && policy.power_sgd->rank == 0) refuse("PowerSGD of rank 0");
 }

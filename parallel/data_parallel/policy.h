@@ -39,6 +39,14 @@ struct PowerSgd {
   std::uint64_t first_step = 0;  // earlier steps are averaged in full
 };
 
+/// Gradients of float16, bfloat16 and float32 are averaged by compressed all-reduces: 8 bits travel
+/// for an element (docs/low-precision.md). Other gradients are averaged as they are.
+struct EightBits {
+  /// What a rank's compression leaves out is added to its gradients of the next step. Takes as much
+  /// memory as the gradients.
+  bool error_feedback = true;
+};
+
 class Reduction;
 class MemoryPool;
 
@@ -66,7 +74,8 @@ struct DataParallelPolicy {
   /// narrower one sends less, a wider one rounds less. Takes memory for all gradients in it.
   std::optional<DataType> reduce_type{};
   std::optional<PowerSgd> power_sgd{};
-  std::optional<OwnReduction> reduction{};  // at most one of these three
+  std::optional<EightBits> eight_bits{};
+  std::optional<OwnReduction> reduction{};  // at most one of these four
   /// finish() throws on all ranks if a gradient is not finite, and names it and its rank. Reads all
   /// gradients twice more.
   bool check_finite = false;

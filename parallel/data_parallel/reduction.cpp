@@ -5,6 +5,7 @@
 #include "core/convert.h"
 #include "core/error.h"
 #include "parallel/axis.h"
+#include "parallel/data_parallel/eight_bits.h"
 #include "parallel/data_parallel/power_sgd.h"
 
 namespace tutti::parallel {
@@ -67,6 +68,7 @@ std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
     throw Error(ErrorCode::invalid_argument,
                 "data parallel: the reduction '" + own.name + "' has not been made");
   }
+  if (policy.eight_bits) return make_eight_bits(*policy.eight_bits, memory);
   if (policy.power_sgd) return make_power_sgd(*policy.power_sgd, parameters, memory);
   if (policy.reduce_type) return std::make_unique<ConvertedReduction>(*policy.reduce_type, memory);
   return std::make_unique<Reduction>();

@@ -3,11 +3,22 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/compressed.h"
+
 namespace tutti::parallel {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::string_view kGather = "the all_gather of the parameters";
+
+/// Bytes of all blocks that a gather of the unit among `ranks` ranks moves, compressed; `shards`:
+/// of how many shards a block is.
+std::size_t compressed_size(const UnitState& u, DataType type, int ranks, int shards) {
+  const auto of_a_block = static_cast<std::size_t>(shards);
+  std::size_t bytes = 0;
+  for (const Piece& p : u.layout.pieces()) bytes += compressed_bytes(type, p.block * of_a_block);
+  return bytes * static_cast<std::size_t>(ranks);
+}
 
 }  // namespace
 
@@ -18,17 +29,41 @@ void Gathering::start(UnitState& u) {
     most_ = std::max(most_, ++now_);
   }
   u.gathered = true;
+  if (state_.policy.gather_eight_bits) {
+    const int shards = state_.axes.shard->size();
+    const int ranks = u.part ? state_.axes.group->size() : shards;
+    u.compressed = state_.memory.allocate(
+        compressed_size(u, state_.policy.precision.compute, ranks, shards / ranks));
+  }
   of_unit(kGather, u, [&] { u.part ? start_from_parts(u) : start_from_shards(u); });
+}
+
+void Gathering::start_gather(UnitState& u, Axis& axis, const std::byte* from, std::byte* to,
+                             std::size_t count) {
+  const DataType type = state_.policy.precision.compute;
+  if (!state_.policy.gather_eight_bits) {
+    u.gathers.push_back(
+        axis.start(call_of(Collective::all_gather, from, to, count, type), u.unit.name));
+    return;
+  }
+  const std::size_t bytes = compressed_bytes(type, count);
+  const auto ranks = static_cast<std::size_t>(axis.size());
+  std::byte* all = u.compressed.data();
+  for (const UnitState::Compressed& c : u.arriving)
+    all += c.ranks * compressed_bytes(type, c.block);
+  std::byte* const own = all + static_cast<std::size_t>(axis.rank()) * bytes;
+  compress(type, from, own, count);
+  u.arriving.push_back({all, to, count, ranks});
+  u.gathers.push_back(
+      axis.start(call_of(Collective::all_gather, own, all, bytes, DataType::uint8), u.unit.name));
 }
 
 void Gathering::start_from_shards(UnitState& u) {
   const DataType type = state_.policy.precision.compute;
   for (const Piece& piece : u.layout.pieces()) {
     if (piece.block == 0) continue;
-    u.gathers.push_back(state_.axes.shard->start(
-        call_of(Collective::all_gather, state_.compute(u, state_.block(piece)),
-                state_.full_parameters(u) + piece.full_offset * size_of(type), piece.block, type),
-        u.unit.name));
+    start_gather(u, *state_.axes.shard, state_.compute(u, state_.block(piece)),
+                 state_.full_parameters(u) + piece.full_offset * size_of(type), piece.block);
   }
 }
 
@@ -40,10 +75,8 @@ void Gathering::start_from_parts(UnitState& u) {
   for (const Piece& piece : u.layout.pieces()) {
     const std::size_t count = piece.block * ranks / group;
     if (count == 0) continue;
-    u.gathers.push_back(state_.axes.group->start(
-        call_of(Collective::all_gather, part, u.full.data() + piece.full_offset * size_of(type),
-                count, type),
-        u.unit.name));
+    start_gather(u, *state_.axes.group, part, u.full.data() + piece.full_offset * size_of(type),
+                 count);
     part += count * size_of(type);
   }
 }
@@ -55,6 +88,15 @@ void Gathering::wait(UnitState& u) {
     for (Pending& gather : u.gathers) gather.wait();
   });
   u.gathers.clear();
+  const DataType type = state_.policy.precision.compute;
+  for (const UnitState::Compressed& c : u.arriving) {
+    for (std::size_t r = 0; r < c.ranks; ++r) {
+      decompress(type, c.from + r * compressed_bytes(type, c.block),
+                 c.to + r * c.block * size_of(type), c.block);
+    }
+  }
+  u.arriving.clear();
+  u.compressed.reset();
   waited_ += Clock::now() - start;
 }
 
@@ -85,6 +127,7 @@ void Gathering::abandon() noexcept {
   for (UnitState& u : state_.units) {
     for (Pending& p : u.gathers) wait_quietly(p);
     u.gathers.clear();
+    u.arriving.clear();
   }
 }
 

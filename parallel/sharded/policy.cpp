@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/compressed.h"
 #include "core/error.h"
 
 namespace tutti::parallel {
@@ -36,6 +37,13 @@ void Policy::check() const {
   if (p.buffer && !is_float(*p.buffer)) {
     refuse(fmt::format("buffers of type {}: it has to be a floating-point type", name(*p.buffer)));
   }
+  if (gather_eight_bits && !is_compressible(p.compute)) {
+    refuse(fmt::format("gather_eight_bits: parameters of type {} have no compressed form",
+                       name(p.compute)));
+  }
+  if (gather_eight_bits && stage != Stage::parameters && p.master == p.compute) {
+    refuse("gather_eight_bits before stage 3 needs a master of another type than the parameters'");
+  }
   constexpr std::size_t kMostAlignment = 1 << 20;
   if (alignment == 0) refuse("alignment is 0; 1 is none");
   if (alignment > kMostAlignment) {
@@ -51,15 +59,16 @@ std::string Policy::describe() const {
   return fmt::format(
       "stage {} ({}), reshard {}, layout {}, compute {}, gradient {}, reduce {}, master {}, buffer "
       "{}, "
-      "prefetch {} and {}, {} in flight, divide by {}, alignment {}, check_finite {}",
+      "gather_eight_bits {}, prefetch {} and {}, {} in flight, divide by {}, alignment {}, "
+      "check_finite {}",
       static_cast<int>(stage),
       stage == Stage::optimizer   ? "optimizer"
       : stage == Stage::gradients ? "gradients"
                                   : "parameters",
       name(reshard_after_forward), layout == Layout::flat ? "flat" : "by_parameter",
       name(p.compute), name(p.gradient), name(p.reduce), name(p.master),
-      p.buffer ? name(*p.buffer) : "any", prefetch_forward, prefetch_backward, reductions_in_flight,
-      divide_by, alignment, check_finite);
+      p.buffer ? name(*p.buffer) : "any", gather_eight_bits, prefetch_forward, prefetch_backward,
+      reductions_in_flight, divide_by, alignment, check_finite);
 }
 
 Policy Policy::fsdp(Precision precision) {

@@ -47,6 +47,10 @@ struct Policy {
   Reshard reshard_after_forward = Reshard::yes;  // stage 3
   Layout layout = Layout::flat;
   Precision precision = {};
+  /// Parameters travel in 8 bits for an element (docs/low-precision.md); all ranks use what
+  /// arrives. Shards and masters keep their digits, so before stage 3 this needs a master of
+  /// another type.
+  bool gather_eight_bits = false;
   /// Stage 3: the number of units that the engine gathers ahead of the unit in use, in the order of
   /// earlier steps. That many units and one more are unsharded at a time.
   std::size_t prefetch_forward = 1, prefetch_backward = 1;

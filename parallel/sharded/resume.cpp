@@ -93,7 +93,7 @@ void ShardedDataParallel::share_parameters() {
                   state_.optimizer_state(i, u, {}), u.layout.shard());
     }
   }
-  spread_parameters([](const UnitState&) { return true; });
+  for (UnitState& u : state_.units) spread_parameters(u, true);
   shared_ = true;
 }
 

@@ -25,7 +25,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -155,7 +154,8 @@ class ShardedDataParallel {
   [[noreturn]] void report_disagreement(Event event);
   void use(UnitState& u, Event event, std::size_t ahead);
   void check_gradients(UnitState& u);
-  void spread_parameters(const std::function<bool(const UnitState&)>& changed);
+  void update(const Optimizer& optimizer, UnitState& u);
+  void spread_parameters(UnitState& u, bool changed);
   void take(const Shard& mine, void* to, const void* values) const;
   void agree_on_progress();
 

@@ -44,8 +44,15 @@ struct UnitState {
   Buffer full;                   // stage 3, while they are gathered
   Buffer part;                   // of Reshard::to_group
   std::vector<Pending> gathers;  // gathers without a wait so far
-  bool gathered = false;         // or being gathered
-  bool kept = false;             // from the forward for the backward
+  struct Compressed {            // blocks of all ranks, on their way
+    const std::byte* from = nullptr;
+    std::byte* to = nullptr;
+    std::size_t block = 0, ranks = 0;  // elements of each
+  };
+  Buffer compressed;                 // Policy::gather_eight_bits: while they come
+  std::vector<Compressed> arriving;  // in it
+  bool gathered = false;             // or being gathered
+  bool kept = false;                 // from the forward for the backward
 
   // Gradients.
   Buffer gradient;        // stages 2 and 3: all of them, while they are made

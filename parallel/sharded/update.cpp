@@ -31,17 +31,37 @@ void ShardedDataParallel::nothing_in_use(const char* call) const {
   }
 }
 
-// Shards have changed: what was gathered of them before is void, and stages 1 and 2 gather anew.
-void ShardedDataParallel::spread_parameters(const std::function<bool(const UnitState&)>& changed) {
-  for (UnitState& u : state_.units) {
-    u.part.reset();
-    if (state_.sharded_parameters()) {
-      gathering_.release(u);
-    } else if (changed(u)) {
-      gathering_.wait(u);
-      u.gathered = false;
-      gathering_.start(u);
-    }
+// What was gathered of the unit before is void. Stages 1 and 2 gather it anew, if its shards have
+// changed.
+void ShardedDataParallel::spread_parameters(UnitState& u, bool changed) {
+  u.part.reset();
+  if (state_.sharded_parameters()) {
+    gathering_.release(u);
+  } else if (changed) {
+    gathering_.wait(u);
+    u.gathered = false;
+    gathering_.start(u);
+  }
+}
+
+void ShardedDataParallel::update(const Optimizer& optimizer, UnitState& u) {
+  const Precision& types = state_.policy.precision;
+  for (std::size_t p = 0; p < u.unit.parameters.size(); ++p) {
+    const std::uint64_t number = ++u.steps[p];  // on all ranks, whoever has a part of it
+    const LocalRange range = state_.local(u, p);
+    if (range.count == 0) continue;
+    optimizer.update(
+        {.type = types.master,
+         .master = state_.master(u, range),
+         .state = {state_.optimizer_state(0, u, range), state_.optimizer_state(1, u, range)},
+         .gradient_type = types.reduce,
+         .gradient = state_.gradient_shard(u, range),
+         .compute_type = types.compute,
+         .compute = state_.has_master() ? state_.compute(u, range) : nullptr,
+         .count = range.count,
+         .gradient_scale = gradient_scale_,
+         .decay_scale = u.unit.parameters[p].weight_decay,
+         .step = number});
   }
 }
 
@@ -115,28 +135,11 @@ void ShardedDataParallel::step(const Optimizer& optimizer) {
   }
   prepare(optimizer);
   ++steps_;
-  const Precision& types = state_.policy.precision;
+  // The gather of a unit overlaps with the updates of those after it.
   for (UnitState& u : state_.units) {
-    if (!u.reduced) continue;
-    for (std::size_t p = 0; p < u.unit.parameters.size(); ++p) {
-      const std::uint64_t number = ++u.steps[p];  // on all ranks, whoever has a part of it
-      const LocalRange range = state_.local(u, p);
-      if (range.count == 0) continue;
-      optimizer.update(
-          {.type = types.master,
-           .master = state_.master(u, range),
-           .state = {state_.optimizer_state(0, u, range), state_.optimizer_state(1, u, range)},
-           .gradient_type = types.reduce,
-           .gradient = state_.gradient_shard(u, range),
-           .compute_type = types.compute,
-           .compute = state_.has_master() ? state_.compute(u, range) : nullptr,
-           .count = range.count,
-           .gradient_scale = gradient_scale_,
-           .decay_scale = u.unit.parameters[p].weight_decay,
-           .step = number});
-    }
+    if (u.reduced) update(optimizer, u);
+    spread_parameters(u, u.reduced);
   }
-  spread_parameters([](const UnitState& u) { return u.reduced; });
   discard_gradients();
 }
 

@@ -14,6 +14,7 @@
 #include "bench/perf/data.h"
 #include "bench/perf/numbers.h"
 #include "core/combine.h"
+#include "core/compressed.h"
 
 namespace tutti::perf {
 namespace {
@@ -335,6 +336,30 @@ TEST(PerfNumbers, EncodeRoundsToNearestEven) {
     for (int i = 0; i < 20000; ++i) {
       const float value = std::ldexp(small(random), -(i % 24));
       ASSERT_EQ(value_of(type, encode(type, value)), round_to(type, value)) << value;
+    }
+  }
+}
+
+// What travels in 8 bits is exact: the inputs, scaled or not, and their sum.
+TEST(PerfData, CompressedMessagesCarryItExactly) {
+  for (const DataType type : {DataType::float16, DataType::bfloat16, DataType::float32}) {
+    for (const ReduceKind kind :
+         {ReduceKind::sum, ReduceKind::avg, ReduceKind::pre_multiplied_sum}) {
+      for (const int ranks : {2, 3, 4, 5, 7, 8, 12, 16}) {
+        const Data data({type, kind, ranks, 3, true});
+        std::vector<std::uint8_t> values(kPositions * size_of(type)), back(values.size()),
+            packed(compressed_bytes(type, kPositions));
+        for (int r = -1; r < ranks; ++r) {
+          if (r < 0) {
+            data.reduction(0, kPositions, values.data());
+          } else {
+            data.input(r, 0, kPositions, values.data());
+          }
+          compress(type, values.data(), packed.data(), kPositions);
+          decompress(type, packed.data(), back.data(), kPositions);
+          EXPECT_EQ(values, back) << describe(data.recipe()) << ", rank " << r;
+        }
+      }
     }
   }
 }

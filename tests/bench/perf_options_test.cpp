@@ -39,6 +39,17 @@ TEST(PerfOptions, DefaultsAreThoseOfNcclTests) {
   EXPECT_EQ(options.local_register, 2);
 }
 
+TEST(PerfOptions, CompressesWhereThatIsMeasured) {
+  EXPECT_FALSE(parse("").options.compressed);
+  EXPECT_TRUE(parse("--compress 8bit -d bfloat16").options.compressed);
+  for (const char* line : {"--compress 4bit", "--compress", "--compress 8bit -g 1",
+                           "--compress 8bit --bits", "--compress 8bit --nccl lib.so"}) {
+    EXPECT_EQ(parse(line).exit_code, 2) << line;
+  }
+  const std::vector<std::string> words{"--compress", "8bit"};
+  EXPECT_EQ(parse_options("all_gather_perf", words).exit_code, 2);
+}
+
 TEST(PerfOptions, ShortNames) {
   const ParsedOptions parsed = parse(
       "-t 4 -g 1 -b 8 -e 64M -i 2K -f 4 -n 7 -w 0 -m 3 -N 2 -p 1 -c 0 -o mulsum -d half -r -1 -z 3 "

@@ -267,6 +267,7 @@ TEST(DataParallel, IsTheSameOnAllRanksOrRefused) {
       {[](auto& p, auto&) { std::swap(p[0], p[1]); }, "rank 2 has \"w1: float32"},
       {[](auto&, auto& policy) { policy.bucket_bytes = 7; }, "buckets of 1048576 and 7 B"},
       {[](auto&, auto& policy) { policy.power_sgd = PowerSgd{}; }, "PowerSGD of rank 1"},
+      {[](auto&, auto& policy) { policy.eight_bits = EightBits{}; }, "8 bits with error feedback"},
       {[](auto&, auto& policy) { policy.unused = Unused::zero_fill; }, "unused zero_fill"},
   };
   run_thread_ranks(3, [&](Communicator& comm) {

@@ -151,6 +151,14 @@ TEST(DataParallel, CarriesWhatTheTableSays) {
       half.reduce_type = narrow;
       EXPECT_EQ(count_step(n, parameters, half, 1), (Traffic::Count{4, step / 2, step / 2}));
     }
+    // In 8 bits: 17 of 64 bytes, rounded up to a whole block in each of 4 buckets of 1,200
+    // elements.
+    for (const bool feedback : {false, true}) {
+      Policy eight = policy;
+      eight.eight_bits = EightBits{.error_feedback = feedback};
+      const std::uint64_t each = 2 * (ranks - 1) * (1200 + 75) / ranks;
+      EXPECT_EQ(count_step(n, parameters, eight, 1), (Traffic::Count{4, 4 * each, 4 * each}));
+    }
     // PowerSGD of rank 2: (20 + 30) * 2 instead of 600, in two all-reduces for each bucket.
     Policy low_rank = policy;
     low_rank.power_sgd = PowerSgd{.rank = 2};
@@ -181,6 +189,12 @@ TEST(DataParallel, HoldsTheGradientsAndNothingElse) {
     policy.reduce_type = DataType::bfloat16;
     DataParallel converted(axis, parameters, policy);
     EXPECT_EQ(converted.statistics().memory.peak, 16u * 4096 * 3 / 2);
+    policy.reduce_type.reset();
+    for (const bool feedback : {false, true}) {
+      policy.eight_bits = EightBits{.error_feedback = feedback};
+      DataParallel eight(axis, parameters, policy);
+      EXPECT_EQ(eight.statistics().memory.peak, 16u * 4096 * (feedback ? 2 : 1));
+    }
   });
 }
 

@@ -99,5 +99,49 @@ TEST(ShardedOverlap, StartsAheadAndWaitsWhereItNeeds) {
             "g0 - g1 - g2 - g3 - - R3 - R2 - R1 - R0 r3 r2 r1 r0 G0 G1 G2 G3 ");
 }
 
+/// Writes down which unit it updates.
+class WrittenOptimizer final : public Optimizer {
+ public:
+  explicit WrittenOptimizer(std::string& log) : log_(log) {}
+  std::string_view name() const override { return "written"; }
+  std::size_t states() const override { return 0; }
+
+ private:
+  void update_block(const Slice& slice, const kernels::Block&) const override {
+    log_ += "U" + std::to_string(slice.count / 32 - 1) + " ";
+  }
+  std::string& log_;
+};
+
+TEST(ShardedOverlap, GathersWhatIsUpdatedBesideTheUpdatesOfOthers) {
+  for (const bool eight_bits : {false, true}) {
+    Policy policy = Policy::zero2(Precision::mixed());
+    policy.gather_eight_bits = eight_bits;
+    std::string log, of_step;
+    run_thread_ranks(1, [&](Communicator& comm) {
+      WrittenAxis axis(comm, log);
+      std::vector<Unit> units;
+      for (std::size_t u = 0; u < 3; ++u) {
+        units.push_back({.name = std::to_string(u), .parameters = {{"w", 32 * (u + 1), 32}}});
+      }
+      ShardedDataParallel model(units, policy, {.shard = &axis});
+      model.share_parameters();
+      for (const std::size_t u : {0, 2}) {
+        model.before_forward(u);
+        model.after_forward(u);
+      }
+      for (const std::size_t u : {2, 0}) {
+        model.before_backward(u);
+        model.after_backward(u);
+      }
+      model.finish_backward();
+      log.clear();
+      model.step(WrittenOptimizer(log));
+      of_step = log;
+    });
+    EXPECT_EQ(of_step, "U0 G0 U2 G2 ");  // unit 1 has had no gradients
+  }
+}
+
 }  // namespace
 }  // namespace tutti

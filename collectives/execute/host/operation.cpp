@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/compressed.h"
 #include "core/memory.h"
 
 namespace tutti {
@@ -115,8 +116,10 @@ void Operation::set_up() {
   tmp_bytes_ = binding_->tiling.tile / plan.header.pieces * element_ * plan.tmp_chunks;
   combine_ = Combiner(type, kind);
   canonical_ = binding_->canonical;
-  // In the canonical order an average divides the sum, before that is rounded.
-  scales_ = scales_inputs(kind, type) && !(canonical_ && kind == ReduceKind::avg);
+  // In the canonical order an average divides the sum, before that is rounded; and before it is
+  // compressed.
+  const bool divides_sum = canonical_ || plan.header.compressed;
+  scales_ = scales_inputs(kind, type) && !(divides_sum && kind == ReduceKind::avg);
   divides_ = kind == ReduceKind::avg && !scales_;
   far_sends_.clear();
   if (spans_hosts_ && programs_) {
@@ -175,7 +178,7 @@ inline void Operation::move(const Action& action, const Move& m, std::size_t shi
   const bool divides = action.completes && divides_;
   const bool plain = m.sources == 1 && !scaled && !divides;
   const std::size_t bytes = m.elements * element_;
-  if (plain && !m.remote && bytes <= kCacheLine) {
+  if (plain && !m.remote && !m.compressed && bytes <= kCacheLine) {
     const CompiledOperand* const operands = m.operands;
     const std::byte* const from = pointer(action, operands[m.destinations], shift);
     for (std::size_t k = 0; k < m.destinations; ++k) {
@@ -294,6 +297,7 @@ CombineOptions Operation::combine_options(const Action& action) const {
 void Operation::move_combined(const Action& action, const Move& m, std::size_t shift, bool plain) {
   CombineOptions options = combine_options(action);
   if (m.remote) return move_remote(action, m, shift, plain, options);
+  if (m.compressed) return move_compressed(action, m, shift);
   const CompiledOperand* place = m.operands;
   void** const destinations = room(destinations_, m.destinations);
   Source* const from = room(sources_, m.sources);
@@ -303,6 +307,29 @@ void Operation::move_combined(const Action& action, const Move& m, std::size_t s
   for (std::size_t k = 0; k < m.sources; ++k) from[k] = {pointer(action, *place++, shift)};
   if (m.scaled && scales_) scale_sources(m);
   combine_move(action, m, plain, options);
+}
+
+void Operation::move_compressed(const Action& action, const Move& m, std::size_t shift) {
+  const std::span<const CompiledOperand> to(m.operands, m.destinations);
+  const std::span<const CompiledOperand> from(m.operands + m.destinations, m.sources);
+  void** const destinations = room(destinations_, m.destinations);
+  Source* const sources = room(sources_, m.sources);
+  unsigned char* const compressed = room(compressed_, m.sources);
+  std::size_t count = 0, first = 0;
+  for (const CompiledOperand& p : to) {
+    if (is_compressed(p)) destinations[count++] = pointer(action, p, shift);
+  }
+  first = count;
+  for (const CompiledOperand& p : to) {
+    if (!is_compressed(p)) destinations[count++] = pointer(action, p, shift);
+  }
+  for (std::size_t k = 0; k < from.size(); ++k) {
+    sources[k] = {pointer(action, from[k], shift)};
+    compressed[k] = is_compressed(from[k]) ? 1 : 0;
+  }
+  if (m.scaled && scales_) scale_sources(m);
+  combine_compressed(binding_->type, {destinations, count}, first, {sources, m.sources},
+                     {compressed, m.sources}, m.elements, combine_options(action));
 }
 
 void Operation::move_remote(const Action& action, const Move& m, std::size_t shift, bool plain,

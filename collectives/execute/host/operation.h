@@ -195,6 +195,7 @@ class Operation {
   void move(const Action& action, const Move& move, std::size_t shift);
   CombineOptions combine_options(const Action& action) const;
   void move_combined(const Action& action, const Move& move, std::size_t shift, bool plain);
+  void move_compressed(const Action& action, const Move& move, std::size_t shift);
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
   /// After other ranks' memory was read: throws where the communicator has failed. A rank that has
@@ -284,6 +285,7 @@ class Operation {
   std::vector<Target> targets_;
   std::vector<void*> destinations_;
   std::vector<Source> sources_;
+  std::vector<unsigned char> compressed_;  // by source
 };
 
 inline std::byte* Operation::pointer(const Action& action, const CompiledOperand& p,

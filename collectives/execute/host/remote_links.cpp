@@ -86,7 +86,7 @@ std::byte* Operation::receive_buffer(const Action& action, std::size_t shift) co
     return nullptr;
   }
   const Move& m = action.moves.front();
-  if (m.remote || posting_link(action.receives.front()) == nullptr) return nullptr;
+  if (m.remote || m.compressed || posting_link(action.receives.front()) == nullptr) return nullptr;
   const auto first = std::ranges::find_if(destinations(m), is_memory);
   if (first == destinations(m).end()) return nullptr;
   std::byte* const to = pointer(action, *first, shift);
@@ -168,6 +168,7 @@ const CompiledOperand* Operation::send_buffer(const Action& action, bool plain,
 
 bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
   if (action.moves.size() != 1 || action.moves.front().remote) return false;
+  if (action.moves.front().compressed) return false;  // what travels is in no memory of the user's
   const Move& m = action.moves.front();
   const bool scaled = m.scaled && scales_;
   CombineOptions options = combine_options(action);

@@ -1,0 +1,14 @@
+// Gradients that travel in 8 bits: compressed all-reduces (Call::compressed), and what they leave
+// out.
+#pragma once
+
+#include <memory>
+
+#include "reduction.h"
+
+namespace tutti::parallel {
+
+/// Buckets of types that have no compressed form are averaged as they are.
+std::unique_ptr<Reduction> make_eight_bits(const EightBits& policy, MemoryPool& memory);
+
+}  // namespace tutti::parallel
