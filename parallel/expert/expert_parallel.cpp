@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "parallel/agreement.h"
 #include "parallel/expert/rows.h"
-#include "parallel/tensor/overlap.h"
+#include "parallel/in_flight.h"
 #include "parallel/tensor/pairs.h"
 
 namespace tutti::parallel::expert {
@@ -144,7 +144,7 @@ void ExpertParallel::exchange_counts(const Routing& routing, Saved& saved) {
       out[r * words + 1 + l] = saved.waves_[l].sent[r];
     }
   }
-  tensor::InFlight(what_, false)
+  InFlight(what_, false)
       .add(axis_, call_of(Collective::all_to_all, out.data(), in.data(), words, DataType::uint64));
   for (std::size_t r = 0; r < ranks; ++r) {
     if (in[r * words] == 0) continue;

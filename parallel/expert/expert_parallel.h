@@ -32,7 +32,7 @@
 #include "../memory_pool.h"
 #include "router.h"
 
-namespace tutti::parallel::tensor {
+namespace tutti::parallel {
 class InFlight;
 }
 
@@ -145,7 +145,7 @@ class ExpertParallel {
   void travel(const Saved& saved, const Places& places, const Fill& fill, const Work& work);
   void fill_wave(const Saved& saved, std::size_t wave, const Places& places,
                  const Fill& fill) const;
-  void start_wave(tensor::InFlight& in_flight, const Saved& saved, std::size_t wave, bool back,
+  void start_wave(InFlight& in_flight, const Saved& saved, std::size_t wave, bool back,
                   const Places& places);
   /// A token's row is the sum of factor (none: 1) x row of its choices.
   void sum_for_tokens(const Saved& saved, const std::byte* rows, std::span<const double> factors,

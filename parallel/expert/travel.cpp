@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "parallel/expert/expert_parallel.h"
 #include "parallel/expert/rows.h"
-#include "parallel/tensor/overlap.h"
+#include "parallel/in_flight.h"
 
 namespace tutti::parallel::expert {
 
@@ -57,7 +57,7 @@ void ExpertParallel::fill_wave(const Saved& saved, std::size_t wave, const Place
   }
 }
 
-void ExpertParallel::start_wave(tensor::InFlight& in_flight, const Saved& saved, std::size_t wave,
+void ExpertParallel::start_wave(InFlight& in_flight, const Saved& saved, std::size_t wave,
                                 bool back, const Places& places) {
   const Saved::Wave& w = saved.waves_[wave];
   const auto elements = [&](std::vector<std::size_t> rows) {
@@ -92,7 +92,7 @@ void ExpertParallel::start_wave(tensor::InFlight& in_flight, const Saved& saved,
 void ExpertParallel::travel(const Saved& saved, const Places& places, const Fill& fill,
                             const Work& work) {
   const bool overlaps = options_.overlap && local_ > 1;
-  tensor::InFlight there(what_, overlaps), back(what_, overlaps);
+  InFlight there(what_, overlaps), back(what_, overlaps);
   const auto dispatch = [&](std::size_t wave) {
     fill_wave(saved, wave, places, fill);
     start_wave(there, saved, wave, false, places);
