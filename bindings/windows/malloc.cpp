@@ -87,6 +87,7 @@ std::size_t least() {
   static constinit std::atomic<std::size_t> known{0};
   std::size_t bytes = known.load(std::memory_order_relaxed);
   if (bytes == 0) {
+    if (environ == nullptr) return SIZE_MAX;  // the C library has not been initialized yet
     const char* const text = std::getenv("TUTTI_WINDOWS_FROM");
     bytes = text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
     if (bytes == 0) bytes = std::size_t{32} << 10;
