@@ -123,11 +123,18 @@ std::vector<std::string> HostRanks::environment_of(int index, int talk_fd) const
       fmt::format("TUTTI_LOCAL_SIZE={}", share_.ranks), "TUTTI_UNIQUE_ID=" + job_.id};
   ours.push_back(fmt::format("{}={}", kElasticVariable, talk_fd));
   if (!windows_library_.empty()) {
-    const char* const others = std::getenv("LD_PRELOAD");
-    ours.push_back(fmt::format("LD_PRELOAD={}{}{}", windows_library_.string(),
-                               others != nullptr ? ":" : "", others != nullptr ? others : ""));
+    std::string& preload = ours.emplace_back("LD_PRELOAD=" + windows_library_.string());
+    const char* const here = std::getenv("LD_PRELOAD");
+    std::string others = here != nullptr ? here : "";
+    for (const std::string& variable : job_.variables) {
+      if (variable.starts_with("LD_PRELOAD=")) others = variable.substr(variable.find('=') + 1);
+    }
+    if (!others.empty()) preload += ":" + others;
   }
-  ours.insert(ours.end(), job_.variables.begin(), job_.variables.end());
+  for (const std::string& variable : job_.variables) {
+    const bool merged = !windows_library_.empty() && variable.starts_with("LD_PRELOAD=");
+    if (!merged) ours.push_back(variable);
+  }
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,8 +21,9 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLeastSegment = std::size_t{64} << 20;
-constexpr std::size_t kMostShared = std::size_t{1} << 30;  // larger ones are for one block
+constexpr std::size_t kMostRoom = std::size_t{1} << 30;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr int kFirstDescriptor = 512;
 
 std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
@@ -32,6 +34,29 @@ bool may_have_file_of(std::size_t bytes) {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
          (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes);
+}
+
+/// -1 where it cannot be had.
+int make_memfd(std::size_t bytes) {
+  int fd = memfd_create("tutti-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return -1;
+  // Programs choose low numbers themselves (`exec 3>file` in a shell), which closes what was there.
+  if (const int high = fcntl(fd, F_DUPFD_CLOEXEC, kFirstDescriptor); high >= 0) {
+    close(fd);
+    fd = high;
+  }
+  // Sealed, so that nobody who maps it can be made to fault.
+  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 &&
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
+    return fd;
+  }
+  close(fd);
+  return -1;
+}
+
+bool is_single_threaded() {
+  struct stat tasks {};
+  return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
 }
 
 }  // namespace
@@ -88,17 +113,19 @@ void* Heap::allocate_from(Segment& segment, std::size_t bytes, std::size_t align
 }
 
 Heap::Segment* Heap::add_segment(std::size_t bytes) {
-  // Few segments, as each takes a descriptor; peers map one at a time.
-  const std::size_t shared = std::clamp(used_bytes_ / 4, kLeastSegment, kMostShared);
-  const std::size_t size = round_up(std::max(bytes, shared), kHugePage);
+  // Few segments, as each takes a descriptor; peers map one at a time. There is room behind a large
+  // block: one that grows step by step would move, and leave a segment, at each step. (What nobody
+  // writes to costs addresses alone.)
+  const std::size_t room = std::max(std::clamp(used_bytes_ / 4, kLeastSegment, kMostRoom), bytes);
+  std::size_t size = round_up(bytes + room, kHugePage);
+  if (size > physical_memory() || !may_have_file_of(size)) size = round_up(bytes, kHugePage);
   if (size > physical_memory() || !may_have_file_of(size)) return nullptr;
   std::byte* const base = reserve(size);
   if (base == nullptr) return nullptr;
-  const int fd = memfd_create("tutti-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  // Sealed, so that nobody who maps it can be made to fault.
+  const int fd = make_memfd(size);
+  struct stat file {};
   const bool made =
-      fd >= 0 && ftruncate(fd, static_cast<off_t>(size)) == 0 &&
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0 &&
+      fd >= 0 && fstat(fd, &file) == 0 &&
       mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
   if (!made) {
     if (fd >= 0) close(fd);
@@ -109,6 +136,8 @@ Heap::Segment* Heap::add_segment(std::size_t bytes) {
   segment.base = base;
   segment.bytes = size;
   segment.fd = fd;
+  segment.device = file.st_dev;
+  segment.inode = file.st_ino;
   segment.free[0] = size;
   return &segment;
 }
@@ -155,12 +184,7 @@ void Heap::trim() {
   for (auto& [base, segment] : segments_) {
     for (const auto& [offset, bytes] : segment.free) {
       if (offset >= segment.fresh) continue;
-      if (segment.is_private) {
-        madvise(segment.base + offset, bytes, MADV_DONTNEED);
-      } else {
-        fallocate(segment.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  static_cast<off_t>(offset), static_cast<off_t>(bytes));
-      }
+      madvise(segment.base + offset, bytes, segment.is_private ? MADV_DONTNEED : MADV_REMOVE);
     }
   }
 }
@@ -226,6 +250,7 @@ bool Heap::find(const void* pointer, std::size_t bytes, HeapSegment* found) {
   const Segment& segment = std::prev(after)->second;
   const auto offset = static_cast<std::size_t>(p - segment.base);
   if (segment.is_private || offset > segment.bytes || bytes > segment.bytes - offset) return false;
+  if (!has_memfd(segment)) return false;
   *found = segment;
   return true;
 }
@@ -262,7 +287,14 @@ bool Heap::wait_until_unused() {
   return false;
 }
 
+bool Heap::has_memfd(const Segment& segment) {
+  struct stat file {};
+  return fstat(segment.fd, &file) == 0 && file.st_dev == segment.device &&
+         file.st_ino == segment.inode;
+}
+
 bool Heap::make_private(Segment& segment) {
+  if (!has_memfd(segment)) return copy_to_private(segment);
   // Both mappings have the same pages until somebody writes to the private one, so nothing is lost
   // that another thread writes meanwhile.
   if (mmap(segment.base, segment.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, segment.fd,
@@ -275,7 +307,25 @@ bool Heap::make_private(Segment& segment) {
   return true;
 }
 
-bool Heap::begin_fork() {
+bool Heap::copy_to_private(Segment& segment) {
+  if (!is_single_threaded()) return false;  // what others write meanwhile would be lost
+  void* const own = mmap(nullptr, segment.bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (own == MAP_FAILED) return false;
+  for (const auto& [offset, bytes] : segment.used) {
+    std::memcpy(static_cast<std::byte*>(own) + offset, segment.base + offset, bytes);
+  }
+  if (mremap(own, segment.bytes, segment.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, segment.base) ==
+      MAP_FAILED) {
+    munmap(own, segment.bytes);
+    return false;
+  }
+  segment.fd = -1;
+  segment.is_private = true;
+  return true;
+}
+
+const char* Heap::begin_fork() {
   fork_mutex_.lock();
   std::list<std::byte*> shared;
   {
@@ -286,23 +336,34 @@ bool Heap::begin_fork() {
     }
   }
   close_users(true);
-  bool right = wait_until_unused();
+  const char* why = nullptr;
+  if (!wait_until_unused()) {
+    why =
+        "a collective uses this process's memory, and did not end within 10 s; wait for it before "
+        "the fork";
+  }
   for (std::byte* const base : shared) {
-    if (right) any_user([&](const HeapUser& user) { return user.retire(base), false; });
+    if (why != nullptr) break;
+    any_user([&](const HeapUser& user) { return user.retire(base), false; });
   }
   {
     // Shared segments do not go away by themselves.
     const std::lock_guard lock(mutex_);
     for (std::byte* const base : shared) {
-      if (!right) break;
+      if (why != nullptr) break;
       Segment& segment = segments_.at(base);
-      right = make_private(segment);
-      if (right && segment.used.empty()) unmap(segment);
+      if (!make_private(segment)) {
+        why =
+            "the system does not make the heap's memory private (a limit on memory, or the program "
+            "has closed descriptors that it did not open); fork earlier, or do not preload";
+      } else if (segment.used.empty()) {
+        unmap(segment);
+      }
     }
   }
   close_users(false);
-  if (!right) end_fork();
-  return right;
+  if (why != nullptr) end_fork();
+  return why;
 }
 
 void Heap::end_fork() {

@@ -5,7 +5,12 @@
 // fork() gives parent and child a copy of memory each, and shared memory has no copies. So before a
 // fork all segments become private memory: both sides keep their contents and go on as after any
 // fork, and only later allocations lie in windows again.
+//
+// The program knows nothing of the memfds' descriptors. It may close them (as daemons close all),
+// and open files of its own under their numbers. So each use looks first whether it is the memfd.
 #pragma once
+
+#include <sys/types.h>
 
 #include <array>
 #include <atomic>
@@ -40,8 +45,8 @@ class Heap {
   void add_user(const HeapUser* user);
 
   /// Before fork(): what there is becomes private memory, and nothing is added until end_fork().
-  /// False: it ends here, as calls that use the heap did not end in time, or the system refuses.
-  bool begin_fork();
+  /// Null, or why that cannot be; then there is no end_fork().
+  const char* begin_fork();
   /// After it, on both sides.
   void end_fork();
   /// Within it: what the child copies has to be whole. After all other locks, as those who hold
@@ -51,6 +56,8 @@ class Heap {
 
  private:
   struct Segment : HeapSegment {
+    dev_t device = 0;  // with inode: which file the memfd is
+    ino_t inode = 0;
     bool is_private = false;                  // it was forked: nothing new comes here
     std::size_t fresh = 0;                    // from here on nothing was handed out yet
     std::map<std::size_t, std::size_t> free;  // bytes, by offset
@@ -65,7 +72,9 @@ class Heap {
   void give_back(Segment& segment, std::size_t offset, std::size_t bytes);
   void trim();
   void unmap(Segment& segment);
+  static bool has_memfd(const Segment& segment);
   static bool make_private(Segment& segment);
+  static bool copy_to_private(Segment& segment);
 
   template <class Ask>
   bool any_user(Ask ask);

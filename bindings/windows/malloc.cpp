@@ -87,6 +87,7 @@ std::size_t least() {
   static constinit std::atomic<std::size_t> known{0};
   std::size_t bytes = known.load(std::memory_order_relaxed);
   if (bytes == 0) {
+    if (environ == nullptr) return SIZE_MAX;  // the C library has not been initialized yet
     const char* const text = std::getenv("TUTTI_WINDOWS_FROM");
     bytes = text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
     if (bytes == 0) bytes = std::size_t{32} << 10;
@@ -132,11 +133,10 @@ std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)
 /// Runs `forks`, which is a function of libc that calls fork().
 template <class F>
 pid_t with_private_heap(F forks) {
-  if (!the_heap().begin_fork()) {
-    static constexpr char kText[] =
-        "libtutti_windows: fork() fails: a collective uses this process's memory, and did not end "
-        "within 10 s; wait for it before the fork\n";
-    [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
+  if (const char* const why = the_heap().begin_fork()) {
+    for (const char* const text : {"libtutti_windows: fork() fails: ", why, "\n"}) {
+      [[maybe_unused]] const auto written = write(STDERR_FILENO, text, std::strlen(text));
+    }
     errno = EAGAIN;
     return -1;
   }
@@ -152,9 +152,14 @@ F next_function(const char* name) {
   return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
 }
 
-// Registered before the program's own handlers, so it locks after them.
-[[maybe_unused]] const int at_fork = pthread_atfork(
-    [] { the_heap().lock(); }, [] { the_heap().unlock(); }, [] { the_heap().unlock(); });
+// Registered before the handlers of the program and its libraries (by -z initfirst), so it locks
+// after them: they may allocate, or wait for a thread that does. And after those of the next
+// allocator, which registers them at its first use, so it locks before it: the heap asks it.
+[[maybe_unused]] const int at_fork = [] {
+  free(malloc(1));
+  return pthread_atfork([] { the_heap().lock(); }, [] { the_heap().unlock(); },
+                        [] { the_heap().unlock(); });
+}();
 
 bool heap_find(const void* pointer, std::size_t bytes, tutti::HeapSegment* segment) {
   return the_heap().find(pointer, bytes, segment);

@@ -1,17 +1,22 @@
 // The heap of libtutti_windows.so, which is preloaded into this program: what malloc() and its
 // relatives promise, and what fork() promises.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -25,6 +30,19 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kLarge = std::size_t{1} << 20;
+
+/// Of the memfds of the heap.
+std::vector<int> heap_descriptors() {
+  std::vector<int> result;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    const std::string target = read_symlink(entry.path(), ignored).string();
+    if (target.find("tutti-heap") != std::string::npos) {
+      result.push_back(std::stoi(entry.path().filename().string()));
+    }
+  }
+  return result;
+}
 
 /// The line of /proc/self/maps in which the memory lies.
 std::string mapping_of(const void* pointer) {
@@ -180,6 +198,21 @@ TEST(WindowsHeap, GivesFreedMemoryBack) {
   free(pin);
 }
 
+TEST(WindowsHeap, ABlockMayGrowStepByStep) {
+  const std::size_t before = heap_descriptors().size();
+  void* block = malloc(kLarge);
+  int moves = 0;
+  for (std::size_t size = 2 * kLarge; size <= 512 * kLarge; size += kLarge) {
+    void* const grown = realloc(block, size);
+    ASSERT_NE(grown, nullptr);
+    moves += grown != block ? 1 : 0;
+    block = grown;
+  }
+  EXPECT_LE(moves, 5);
+  EXPECT_LE(heap_descriptors().size(), before + 5);
+  free(block);
+}
+
 /// Runs `child` in a child; its answer.
 template <class Child>
 bool in_child(Child child) {
@@ -226,6 +259,78 @@ TEST(WindowsHeap, AForkCopies) {
   EXPECT_EQ(find_window(bytes.data(), bytes.size()).id, 0U);
   EXPECT_TRUE(is_shared_heap(later.data())) << mapping_of(later.data());
   for (const int fd : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) close(fd);
+}
+
+/// Closes the heap's descriptors, and has a file with one page under each of their numbers.
+class TakenDescriptors {
+ public:
+  TakenDescriptors() : numbers_(heap_descriptors()) {
+    const int file = memfd_create("the program's own", 0);
+    EXPECT_EQ(ftruncate(file, kFileBytes), 0);
+    EXPECT_EQ(pwrite(file, "x", 1, kFileBytes - 1), 1);
+    for (const int number : numbers_) EXPECT_EQ(dup2(file, number), number);
+    close(file);
+  }
+  ~TakenDescriptors() {
+    for (const int number : numbers_) close(number);
+  }
+  /// Its one page is there.
+  bool untouched() const {
+    return !numbers_.empty() && std::all_of(numbers_.begin(), numbers_.end(), [](int number) {
+      struct stat status {};
+      char last = 0;
+      return fstat(number, &status) == 0 && status.st_blocks == 8 &&
+             pread(number, &last, 1, kFileBytes - 1) == 1 && last == 'x';
+    });
+  }
+
+ private:
+  static constexpr off_t kFileBytes = off_t{1} << 20;
+  std::vector<int> numbers_;
+};
+
+TEST(WindowsHeap, ItsDescriptorsAreOutOfTheWay) {
+  const std::vector<unsigned char> block(kLarge, 1);
+  ASSERT_FALSE(heap_descriptors().empty());
+  for (const int number : heap_descriptors()) EXPECT_GE(number, 512);
+}
+
+TEST(WindowsHeap, LeavesAloneWhatTheProgramOpensUnderItsNumbers) {
+  std::vector<unsigned char> bytes(kLarge, 1);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 100; ++i) {
+    blocks.push_back(malloc(kLarge));
+    std::memset(blocks.back(), i, kLarge);
+  }
+  const TakenDescriptors taken;
+  EXPECT_EQ(find_window(bytes.data() + 1, 1).id, 0U) << "another rank would map the file";
+  for (void* const b : blocks) free(b);  // more than it keeps
+  EXPECT_TRUE(taken.untouched());
+  {
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+      while (!over) std::this_thread::yield();
+    });
+    EXPECT_EQ(fork(), -1) << "what other threads write could be lost";
+    EXPECT_EQ(errno, EAGAIN);
+    over = true;
+    other.join();
+  }
+  EXPECT_TRUE(in_child([&] {
+    const bool right = all_are(bytes, 1);
+    std::fill(bytes.begin(), bytes.end(), 2);
+    return right;
+  }));
+  EXPECT_TRUE(all_are(bytes, 1));
+  EXPECT_TRUE(taken.untouched());
+}
+
+extern "C" int windows_fork_handlers_ran();  // windows_fork_handlers.cpp
+
+TEST(WindowsHeap, HandlersOfForkMayAllocate) {
+  const int before = windows_fork_handlers_ran();
+  EXPECT_TRUE(in_child([&] { return windows_fork_handlers_ran() == before + 2; }));
+  EXPECT_EQ(windows_fork_handlers_ran(), before + 2);
 }
 
 TEST(WindowsHeap, ForksBesideThreadsThatAllocate) {
