@@ -82,21 +82,10 @@ bool ready() {
   return true;
 }
 
-/// Blocks of this size and more come from the heap. The variable is for measurements.
-std::size_t least() {
-  static constinit std::atomic<std::size_t> known{0};
-  std::size_t bytes = known.load(std::memory_order_relaxed);
-  if (bytes == 0) {
-    if (environ == nullptr) return SIZE_MAX;  // the C library has not been initialized yet
-    const char* const text = std::getenv("TUTTI_WINDOWS_FROM");
-    bytes = text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
-    if (bytes == 0) bytes = std::size_t{32} << 10;
-    known.store(bytes, std::memory_order_relaxed);
-  }
-  return bytes;
-}
+/// Blocks of this size and more come from the heap: what a call moves in blocks, and few enough.
+constexpr std::size_t kLeast = std::size_t{32} << 10;
 
-bool is_large(std::size_t bytes) { return bytes >= least(); }
+bool is_large(std::size_t bytes) { return bytes >= kLeast; }
 
 void* allocate(std::size_t bytes) {
   if (is_large(bytes)) {
