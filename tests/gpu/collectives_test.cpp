@@ -64,7 +64,7 @@ TEST_P(Gpu, OwnChoice) {
   const int ranks = GetParam();
   DeviceRanks all(on(device, own.stream), ranks, kLarge);
   for (const Algorithm& a : algorithms()) {
-    if (a.compressed) continue;  // GPUs have no such plans
+    if (!runs_on_gpus(a)) continue;
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{64} << 10, std::size_t{1} << 20,
                                     (std::size_t{16} << 20) + 4}) {
       DeviceCase c = nth(a, 7 + 24, ranks);  // float32

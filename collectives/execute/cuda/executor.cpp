@@ -33,6 +33,9 @@ std::span<const std::byte> bytes_of(const auto& value) {
 
 std::string unfit(const PlanHeader& plan, const PlanNeeds& needs, const SegmentShape& shape) {
   const std::size_t chunks = std::min(host_slot_bytes(shape), std::size_t{shape.simple_bytes}) / 64;
+  if (plan.collective == Collective::all_to_all_v && needs.windows) {
+    return "it addresses blocks of other ranks whose sizes these alone know";
+  }
   if (plan.lanes > kMostBlocks) {
     return fmt::format("its {} lanes are more than the {} thread blocks that a rank has",
                        plan.lanes, kMostBlocks);

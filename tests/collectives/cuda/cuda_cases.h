@@ -43,7 +43,7 @@ inline void test_every_algorithm(DeviceRanks& all, std::span<const std::size_t> 
                                  std::optional<device::Protocol> protocol = {}) {
   std::size_t k = 0;
   for (const Algorithm& a : algorithms()) {
-    if (a.compressed) continue;  // GPUs have no such plans
+    if (!runs_on_gpus(a)) continue;
     for (const std::size_t bytes : sizes) {
       if (!is_sampled(++k)) continue;
       DeviceCase c = nth(a, k, all.size());

@@ -53,7 +53,7 @@ TEST(CudaHostBlocks, OfSeveralThreads) {
   DeviceRanks all({device}, 3, kSmallSlots);
   std::size_t k = 0;
   for (const Algorithm& a : algorithms()) {
-    if (a.compressed) continue;  // GPUs have no such plans
+    if (!runs_on_gpus(a)) continue;
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{1500}}) {
       for (const device::Protocol p : kProtocols) {
         DeviceCase c = nth(a, ++k, 3);

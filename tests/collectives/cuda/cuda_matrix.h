@@ -17,6 +17,12 @@
 
 namespace tutti::test {
 
+/// Whether calls on GPUs may run it. They carry no compressed messages, and blocks of any size
+/// (all_to_all_v) have no windows there.
+inline bool runs_on_gpus(const Algorithm& a) {
+  return !a.compressed && !(a.collective == Collective::all_to_all_v && a.windows);
+}
+
 /// Slots that small messages fill: LL's hold 512 bytes of data, LL128's 960, Simple's 512.
 inline constexpr device::SegmentShape kSmallSlots{.channels = 8,
                                                   .signal_channels = 6,
