@@ -33,7 +33,7 @@ TEST_P(PtxRanks, EveryAlgorithmHasEveryBit) {
   DeviceRanks all({device}, GetParam(), test::kSmallSlots);
   std::size_t k = 0;
   for (const Algorithm& a : algorithms()) {
-    if (!runs_on_gpus(a)) continue;
+    if (!test::runs_on_gpus(a)) continue;
     test::DeviceCase c = test::nth(a, ++k, all.size());
     c.bytes = test::kBoundaries[k % std::size(test::kBoundaries)];
     ASSERT_EQ(all.run(c), 0U) << c.text(all.size());

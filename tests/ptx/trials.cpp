@@ -65,7 +65,7 @@ std::string move(PtxDevice& device, DataType type, Protocol protocol) {
   DeviceRanks ranks({device}, 3, kSmallSlots);
   std::size_t k = 0;
   for (const Algorithm& a : algorithms()) {
-    if (!runs_on_gpus(a)) continue;
+    if (!test::runs_on_gpus(a)) continue;
     DeviceCase c;
     c.algorithm = &a;
     c.type = type;
