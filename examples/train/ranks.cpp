@@ -56,7 +56,9 @@ int Ranks::data_rank() const {
 
 Ranks::Cost Ranks::cost() {
   Cost cost;
-  for (Axis* axis : {&shard(), &replicate(), &data(), &tensor(), &pipeline()}) {
+  Axis* const ends = ends_ ? ends_->axis() : nullptr;
+  for (Axis* axis : {&shard(), &replicate(), &data(), &tensor(), &pipeline(), ends}) {
+    if (axis == nullptr) continue;
     cost.waited += axis->traffic().waited;
     cost.sent += axis->traffic().total().sent;
     axis->reset_traffic();
