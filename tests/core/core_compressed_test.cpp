@@ -110,8 +110,10 @@ const std::vector<Numbers>& numbers() {
       {"largest", [](std::size_t i) { return i % 3 == 0 ? 3.3e38f : -3e38f; }},
       {"not finite",
        [](std::size_t i) {
-         return i % 13 == 4 ? kInfinity : i % 17 == 3 ? -kInfinity : i % 19 == 1 ? kNaN
-                                                                                : float(i) - 40;
+         return i % 13 == 4   ? kInfinity
+                : i % 17 == 3 ? -kInfinity
+                : i % 19 == 1 ? kNaN
+                              : float(i) - 40;
        }},
       {"all infinite", [](std::size_t i) { return i % 2 == 0 ? kInfinity : -kInfinity; }},
       {"bits", [](std::size_t) { return std::bit_cast<float>(std::uint32_t(random())); }},
@@ -144,8 +146,8 @@ TEST_P(Compressed, FollowsTheFormat) {
   for (const DataType type : kTypes) {
     for (const Numbers& n : numbers()) {
       for (const std::size_t count : {0, 1, 7, 16, 31, 32, 33, 64, 100, 517}) {
-        const std::string what = std::string(name(type)) + " " + n.name + " x " +
-                                 std::to_string(count);
+        const std::string what =
+            std::string(name(type)) + " " + n.name + " x " + std::to_string(count);
         const auto values = take(n, count, type);
         const auto expected = all_packed(type, values);
         ASSERT_EQ(expected.size(), compressed_bytes(type, count)) << what;
@@ -242,7 +244,9 @@ TEST_P(Compressed, PassesOneOnBitForBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryTarget, Compressed, testing::ValuesIn(CombineTarget::all()),
-                         [](const auto& target) { return "Target" + std::to_string(target.index); });
+                         [](const auto& target) {
+                           return "Target" + std::to_string(target.index);
+                         });
 
 TEST(CompressedError, IsWithinTheBound) {
   for (const DataType type : kTypes) {
