@@ -1,10 +1,6 @@
 // The vectorised loops of combine(), compiled once per instruction set by Highway's
 // foreach_target.h, which includes this file again for each; the best one is chosen at run time.
-//
-// SSSE3 is left out (every machine of interest has SSE4), and so are the targets whose vectors have
-// no size at compile time, which the loops keep in arrays; ARM machines use NEON.
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include "core/instruction_sets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/combine_kernels.cpp"

@@ -104,27 +104,30 @@ Entry make(std::size_t rounded) {
 }
 
 // With the mutex held:
-void add(Registry& r, Entry w) {
+const Entry& add(Registry& r, Entry w) {
   w.id = r.next_id++;
-  r.by_base.emplace(w.base, w);
-  r.bytes += w.bytes;
+  if (!w.heap) r.bytes += w.bytes;
   r.changes.fetch_add(1, std::memory_order_release);
+  return r.by_base.insert_or_assign(w.base, w).first->second;
 }
 void remove(Registry& r, const Entry& w) {
   r.by_base.erase(w.base);
-  r.bytes -= w.bytes;
+  if (!w.heap) r.bytes -= w.bytes;
   r.changes.fetch_add(1, std::memory_order_release);
+}
+
+/// That a window is in the registry no more.
+void tell_observers(const Entry& w) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.observers_mutex);
+  for (WindowObserver* o : r.observers) o->window_freed(w.id);
 }
 
 /// Ends a window that is in the registry no more, nor mapped here. Its pages go at once: other
 /// ranks have it mapped until they hear that it is gone, which they may be slow to do. (Not where a
 /// child of fork() may have it too: what it sees there must stay.)
 void release(const Entry& w, bool keep_pages = false) {
-  Registry& r = registry();
-  {
-    const std::lock_guard lock(r.observers_mutex);
-    for (WindowObserver* o : r.observers) o->window_freed(w.id);
-  }
+  tell_observers(w);
   if (!keep_pages && w.forks == forks_so_far()) {
     fallocate(w.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(w.bytes));
   }
@@ -198,11 +201,9 @@ void retire_from_heap(std::byte* base) {
     const auto it = r.by_base.find(base);
     if (it == r.by_base.end() || !it->second.heap) return;
     w = it->second;
-    r.by_base.erase(it);
-    r.changes.fetch_add(1, std::memory_order_release);
+    remove(r, w);
   }
-  const std::lock_guard lock(r.observers_mutex);
-  for (WindowObserver* o : r.observers) o->window_freed(w.id);
+  tell_observers(w);
 }
 
 constexpr HeapUser kHeapUser{close_heap, [] { return heap_holds.load() > 0; }, retire_from_heap,
@@ -225,9 +226,7 @@ const Entry* adopt(Registry& r, const void* pointer, std::size_t bytes) {
   if (heap == nullptr || heap_closed.load() || !heap->find(pointer, bytes, &segment)) {
     return nullptr;
   }
-  Entry w{{r.next_id++, segment.base, segment.bytes, segment.fd, true}, 0, false};
-  r.changes.fetch_add(1, std::memory_order_release);
-  return &r.by_base.insert_or_assign(segment.base, w).first->second;
+  return &add(r, {{0, segment.base, segment.bytes, segment.fd, true}, 0, false});
 }
 
 }  // namespace
@@ -238,8 +237,7 @@ void HeapHold::take() noexcept {
   held_ = true;
 }
 
-void HeapHold::release() noexcept {
-  if (!held_) return;
+void HeapHold::let_go() noexcept {
   heap_holds.fetch_sub(1);
   held_ = false;
 }

@@ -29,9 +29,13 @@ class HeapHold {
   HeapHold& operator=(const HeapHold&) = delete;
   ~HeapHold() { release(); }
   void take() noexcept;
-  void release() noexcept;
+  void release() noexcept {
+    if (held_) let_go();
+  }
 
  private:
+  void let_go() noexcept;
+
   bool held_ = false;
 };
 

@@ -107,11 +107,9 @@ class Comparison {
       note(fmt::format("hosts: {} network namespaces, a rank in each, over TCP{}", a.ranks,
                        a.rate > 0 ? fmt::format(" at {} Mbit/s", a.rate) : ""));
     }
-    for (Program& program : compare::find_programs(a.programs, a.peers, a.ranks)) {
-      if (hosts_ && program.name == "limit") continue;      // those of one host's memory
-      if (program.name == "tutti" && a.memory == "heap") {  // its command is `tutti run ...`
-        program.command.insert(program.command.begin() + 2, "--windows");
-      }
+    for (Program& program :
+         compare::find_programs(a.programs, a.peers, a.ranks, a.memory == "heap")) {
+      if (hosts_ && program.name == "limit") continue;  // those of one host's memory
       if (hosts_) hosts_->place(program);
       if (program.missing.empty()) {
         programs_.push_back(std::move(program));

@@ -6,12 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "core/error.h"
@@ -114,13 +112,10 @@ std::vector<std::string> Hosts::hydra(const std::string& launcher,
 
 void Hosts::place(Program& program) const {
   const std::string path = program.command.back();
-  // The command names the launcher first, behind the variables of its environment.
-  const auto named = std::find(program.command.begin(), program.command.end(), "-n");
-  const std::string launcher = named == program.command.begin() ? "" : *std::prev(named);
   if (program.launch == Launch::open_mpi) {
-    program.command = open_mpi(launcher, path);
+    program.command = open_mpi(program.launcher, path);
   } else if (program.launch == Launch::hydra) {
-    program.command = hydra(launcher, path);
+    program.command = hydra(program.launcher, path);
   } else {
     // What `tutti run` starts looks for its own place, and for the others through a file.
     const std::string shell = fmt::format(

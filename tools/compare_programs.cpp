@@ -46,7 +46,7 @@ std::string find_on_path(std::string_view name) {
 
 Program find_peer(const Peer& peer, const fs::path& folder,
                   const std::vector<std::string>& tutti_run, int ranks) {
-  Program program{peer.name, peer.launch, tutti_run, ""};
+  Program program{peer.name, peer.launch, "", tutti_run, ""};
   const std::string name = peer.name;
   const fs::path path = folder / (name + "_peer");
   if (!is_program(path)) {
@@ -54,14 +54,14 @@ Program find_peer(const Peer& peer, const fs::path& folder,
         "it was not there when Tutti was built: {}, then configure and build again", peer.install);
   }
   if (peer.launch != Launch::tutti_run) {
-    const std::string launcher = peer.launcher != nullptr ? find_on_path(peer.launcher)
-                                                          : (folder / (name + "_run")).string();
-    if (!is_program(launcher) && program.missing.empty()) {
+    program.launcher = peer.launcher != nullptr ? find_on_path(peer.launcher)
+                                                : (folder / (name + "_run")).string();
+    if (!is_program(program.launcher) && program.missing.empty()) {
       program.missing = peer.launcher != nullptr
                             ? fmt::format("{} is not on the PATH: {}", peer.launcher, peer.install)
-                            : launcher + " is not there: " + peer.install;
+                            : program.launcher + " is not there: " + peer.install;
     }
-    program.command = {launcher, "-n", std::to_string(ranks)};
+    program.command = {program.launcher, "-n", std::to_string(ranks)};
     if (peer.launch == Launch::open_mpi) {
       program.command.push_back("--oversubscribe");
       if (geteuid() == 0) program.command.push_back("--allow-run-as-root");
@@ -84,12 +84,13 @@ std::vector<std::string> peer_names() {
 }
 
 std::vector<Program> find_programs(fs::path folder, const std::vector<std::string>& peers,
-                                   int ranks) {
+                                   int ranks, bool windows) {
   const fs::path tutti = fs::read_symlink("/proc/self/exe");
   if (folder.empty()) folder = tutti.parent_path().parent_path() / "libexec" / "tutti";
   const std::vector<std::string> tutti_run{tutti, "run", "-n", std::to_string(ranks)};
 
-  std::vector<Program> programs{{"tutti", Launch::tutti_run, tutti_run, ""}};
+  std::vector<Program> programs{{"tutti", Launch::tutti_run, "", tutti_run, ""}};
+  if (windows) programs[0].command.push_back("--windows");
   programs[0].command.push_back(folder / "tutti_peer");
   if (!is_program(folder / "tutti_peer")) programs[0].missing = "it is not in " + folder.string();
   for (const Peer& peer : kPeers) {
@@ -97,7 +98,7 @@ std::vector<Program> find_programs(fs::path folder, const std::vector<std::strin
       if (wanted == peer.name) programs.push_back(find_peer(peer, folder, tutti_run, ranks));
     }
   }
-  programs.push_back({"limit", Launch::itself, {folder / "limits"}, ""});
+  programs.push_back({"limit", Launch::itself, "", {folder / "limits"}, ""});
   if (!is_program(folder / "limits")) programs.back().missing = "it is not in " + folder.string();
   return programs;
 }

@@ -15,6 +15,7 @@ enum class Launch : std::uint8_t { tutti_run, open_mpi, hydra, itself };
 struct Program {
   std::string name;  // "tutti", "openmpi", ..., "limit"
   Launch launch;
+  std::string launcher;              // of an MPI
   std::vector<std::string> command;  // the launcher, its arguments, the program
   std::string missing;               // why it cannot be run, and what to do; empty: it can
 };
@@ -23,8 +24,8 @@ struct Program {
 std::vector<std::string> peer_names();
 
 /// Tutti, the peers, the limit, in the order in which they take turns. `folder`: the folder of the
-/// programs; empty: beside the running `tutti` command.
+/// programs; empty: beside the running `tutti` command. `windows`: Tutti's runs with --windows.
 std::vector<Program> find_programs(std::filesystem::path folder,
-                                   const std::vector<std::string>& peers, int ranks);
+                                   const std::vector<std::string>& peers, int ranks, bool windows);
 
 }  // namespace tutti::compare

@@ -3,7 +3,7 @@
 #
 #     bench/peers/newest.sh FOLDER
 #
-# `tutti compare` measures them beside Tutti; nothing of them is part of Tutti. they take 0.4 GB.
+# `tutti compare` measures them beside Tutti; nothing of them is part of Tutti. They take 0.4 GB.
 # Intel MPI's release 2021.18 takes one host for several, and 2021.19 needs a libfabric that the
 # index does not have everywhere; so it is the newest release that runs.
 set -eu

@@ -54,6 +54,10 @@ int make_memfd(std::size_t bytes) {
   return -1;
 }
 
+std::size_t offset_in(const HeapSegment& segment, const void* pointer) {
+  return static_cast<std::size_t>(static_cast<const std::byte*>(pointer) - segment.base);
+}
+
 bool is_single_threaded() {
   struct stat tasks {};
   return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
@@ -192,7 +196,7 @@ void Heap::trim() {
 void Heap::deallocate(void* pointer) {
   const std::lock_guard lock(mutex_);
   Segment& segment = segment_of(pointer);
-  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(pointer) - segment.base);
+  const auto offset = offset_in(segment, pointer);
   const auto block = segment.used.find(offset);
   if (block == segment.used.end()) {
     static constexpr char kText[] = "free(): invalid pointer (libtutti_windows)\n";
@@ -215,7 +219,7 @@ void Heap::unmap(Segment& segment) {
 std::size_t Heap::size_of(void* pointer) {
   const std::lock_guard lock(mutex_);
   const Segment& segment = segment_of(pointer);
-  return segment.used.at(static_cast<std::size_t>(static_cast<std::byte*>(pointer) - segment.base));
+  return segment.used.at(offset_in(segment, pointer));
 }
 
 bool Heap::resize(void* pointer, std::size_t bytes) {
@@ -223,7 +227,7 @@ bool Heap::resize(void* pointer, std::size_t bytes) {
   const std::size_t wanted = round_up(std::max(bytes, std::size_t{1}), kPage);
   const std::lock_guard lock(mutex_);
   Segment& segment = segment_of(pointer);
-  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(pointer) - segment.base);
+  const auto offset = offset_in(segment, pointer);
   std::size_t& has = segment.used.at(offset);
   if (wanted > has) {
     const auto behind = segment.free.find(offset + has);
@@ -248,7 +252,7 @@ bool Heap::find(const void* pointer, std::size_t bytes, HeapSegment* found) {
   const auto after = segments_.upper_bound(p);
   if (after == segments_.begin()) return false;
   const Segment& segment = std::prev(after)->second;
-  const auto offset = static_cast<std::size_t>(p - segment.base);
+  const auto offset = offset_in(segment, p);
   if (segment.is_private || offset > segment.bytes || bytes > segment.bytes - offset) return false;
   if (!has_memfd(segment)) return false;
   *found = segment;

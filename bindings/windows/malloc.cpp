@@ -62,9 +62,16 @@ std::size_t first_size(const void* block) {
   return bytes;
 }
 
+/// The function of that name that comes next.
 template <class F>
 void look_up(F& function, const char* name) {
   function = reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
+}
+template <class F>
+F next_function(const char* name) {
+  F function = nullptr;
+  look_up(function, name);
+  return function;
 }
 
 /// False while they are looked up, which happens before the program has a second thread.
@@ -87,20 +94,21 @@ constexpr std::size_t kLeast = std::size_t{32} << 10;
 
 bool is_large(std::size_t bytes) { return bytes >= kLeast; }
 
+/// Null for small blocks, too.
+void* from_heap(std::size_t bytes, std::size_t alignment, bool zeroed) {
+  return is_large(bytes) ? the_heap().allocate(bytes, alignment, zeroed) : nullptr;
+}
+
 void* allocate(std::size_t bytes) {
-  if (is_large(bytes)) {
-    if (void* const block = the_heap().allocate(bytes, 1, false)) return block;
-  }
-  return next.malloc(bytes);
+  void* const block = from_heap(bytes, 1, false);
+  return block != nullptr ? block : next.malloc(bytes);
 }
 
 /// As posix_memalign().
 int allocate_aligned(void** result, std::size_t alignment, std::size_t bytes) {
-  if (is_large(bytes)) {
-    if (void* const block = the_heap().allocate(bytes, alignment, false)) {
-      *result = block;
-      return 0;
-    }
+  if (void* const block = from_heap(bytes, alignment, false)) {
+    *result = block;
+    return 0;
   }
   return next.posix_memalign(result, alignment, bytes);
 }
@@ -136,11 +144,6 @@ pid_t with_private_heap(F forks) {
   return child;
 }
 
-template <class F>
-F next_function(const char* name) {
-  return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
-}
-
 // Registered before the handlers of the program and its libraries (by -z initfirst), so it locks
 // after them: they may allocate, or wait for a thread that does. And after those of the next
 // allocator, which registers them at its first use, so it locks before it: the heap asks it.
@@ -170,10 +173,8 @@ TUTTI_INTERPOSED void* calloc(std::size_t count, std::size_t size) noexcept {
     return nullptr;
   }
   if (!ready()) return first_block(bytes);
-  if (is_large(bytes)) {
-    if (void* const block = the_heap().allocate(bytes, 1, true)) return block;
-  }
-  return next.calloc(count, size);
+  void* const block = from_heap(bytes, 1, true);
+  return block != nullptr ? block : next.calloc(count, size);
 }
 
 TUTTI_INTERPOSED void free(void* pointer) noexcept {

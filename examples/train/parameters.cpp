@@ -22,8 +22,8 @@ namespace {
 namespace lib = tutti::libtorch;
 namespace parallel = tutti::parallel;
 
-parallel::AdamW adamw(double rate, double decay) {
-  return parallel::AdamW({.learning_rate = rate, .weight_decay = decay});
+parallel::AdamW adamw(const Options& options) {
+  return parallel::AdamW({.learning_rate = options.rate, .weight_decay = options.decay});
 }
 
 /// What tensor-parallel ranks have copies of, and what has to be done about it.
@@ -124,7 +124,7 @@ class Whole final : public Parameters {
         parameters_(lib::trained_parameters(all_)),
         optimizer_(parameters_, [&](const auto& p) { return copies_.treatment(p); }),
         ranks_(ranks),
-        adamw_(adamw(options.rate, options.decay)),
+        adamw_(adamw(options)),
         pipeline_(options.pp > 1) {
     for (const auto& layer : layers) {
       for (const auto& p : lib::trained_parameters(*layer)) places_.push_back(place_of(*layer, p));
@@ -152,7 +152,7 @@ class Whole final : public Parameters {
     make();
     end_backward();
   }
-  double step(double clip, double rate, double decay) override {
+  double step(double clip) override {
     if (averages_ && pipeline_) averages_->finish();
     std::vector<parallel::SharedGradients::Run> runs;
     for (const lib::NamedTensor& p : parameters_) {
@@ -166,7 +166,7 @@ class Whole final : public Parameters {
       norm = copies_.norm(runs);
       optimizer_.clip_gradients(clip, norm);
     }
-    optimizer_.step(adamw(rate, decay));
+    optimizer_.step(adamw_);
     optimizer_.zero_grad();
     return norm;
   }
@@ -207,23 +207,14 @@ class Whole final : public Parameters {
     for (const lib::ParameterState& state : states_) steps_.push_back(state.steps);
     std::vector<parallel::TensorPart> parts;
     for (std::size_t i = 0; i < states_.size(); ++i) {
-      const parallel::ParameterPlace& place = places_[i];
-      const auto add = [&](const std::string& name, const Tensor& tensor) {
-        parts.push_back({.name = name,
-                         .type = lib::data_type(tensor.scalar_type(), name),
-                         .shape = place.shape,
-                         .offset = place.offset,
-                         .extent = place.extent,
-                         .begin = 0,
-                         .count = static_cast<std::size_t>(tensor.numel()),
-                         .data = tensor.mutable_data_ptr()});
-      };
-      add(place.name, states_[i].value);
-      for (std::size_t k = 0; k < states_[i].state.size(); ++k) {
-        add(fmt::format("{}.state{}", place.name, k), states_[i].state[k]);
-      }
-      parts.push_back(parallel::TensorPart::whole(place.name + ".steps", tutti::DataType::uint64,
-                                                  {1}, &steps_[i]));
+      const lib::ParameterState& state = states_[i];
+      std::vector<void*> data;
+      for (const Tensor& tensor : state.state) data.push_back(tensor.mutable_data_ptr());
+      const auto more = parallel::state_parts(
+          places_[i], lib::data_type(state.value.scalar_type(), places_[i].name), 0,
+          static_cast<std::size_t>(state.value.numel()), state.value.mutable_data_ptr(), data);
+      parts.insert(parts.end(), more.begin(), more.end());
+      parts.push_back(parallel::steps_part(places_[i], &steps_[i]));
     }
     return parts;
   }
@@ -264,7 +255,7 @@ class Shards final : public Parameters {
                  .replicate = options.replicas > 1 ? &ranks.replicate() : nullptr},
                 units(), policy_of(options), [&](const auto& p) { return copies_.treatment(p); }),
         ranks_(ranks),
-        adamw_(adamw(options.rate, options.decay)),
+        adamw_(adamw(options)),
         replica_(options.replicas > 1 ? ranks.replicate().rank() : 0) {
     for (const auto& layer : layers_) {
       functions_.push_back(layer_function(layer, options.recompute));
@@ -280,7 +271,7 @@ class Shards final : public Parameters {
     shards_.synchronise(last);
     shards_.make_later(layers, make);
   }
-  double step(double clip, double rate, double decay) override {
+  double step(double clip) override {
     shards_.synchronise(true);
     shards_.finish();
     auto& engine = shards_.engine();
@@ -293,7 +284,7 @@ class Shards final : public Parameters {
     }
     copies_.reduce(runs);
     const double norm = clip > 0 ? engine.clip_gradients(clip, copies_.axes()) : 0;
-    engine.step(adamw(rate, decay));
+    engine.step(adamw_);
     return norm;
   }
   void read(const std::function<void(const lib::NamedTensor&)>& read) override {

@@ -169,7 +169,7 @@ Trainer::Result Trainer::step(const Text& text, std::uint64_t number) {
   computes("");
   if (check_) check_->refuse(ranks_.world(), fmt::format("step {}", number));
   computes("optimizer");
-  result.norm = parameters_->step(options_.clip, options_.rate, options_.decay);
+  result.norm = parameters_->step(options_.clip);
   computes("");
   if (options_.alone) return result;
   const auto combine = [&](parallel::Axis& axis, ReduceKind kind) {

@@ -35,7 +35,7 @@ class Parameters {
   virtual void make_later(const std::vector<std::size_t>& layers, bool last,
                           const std::function<void()>& make) = 0;
   /// Clips, and makes the optimizer's step. Returns the gradients' norm, or 0.
-  virtual double step(double clip, double rate, double decay) = 0;
+  virtual double step(double clip) = 0;
   /// Collective: of each parameter of this rank's layers, all elements.
   virtual void read(const std::function<void(const tutti::libtorch::NamedTensor&)>& read) = 0;
   /// For checkpoints: this rank's parts of parameters and of the optimizer's

@@ -2,7 +2,33 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace tutti::parallel {
+
+std::vector<TensorPart> state_parts(const ParameterPlace& place, DataType type, std::size_t begin,
+                                    std::size_t count, void* value, std::span<void* const> states) {
+  std::vector<TensorPart> parts;
+  const auto add = [&](std::string name, void* data) {
+    parts.push_back({.name = std::move(name),
+                     .type = type,
+                     .shape = place.shape,
+                     .offset = place.offset,
+                     .extent = place.extent,
+                     .begin = begin,
+                     .count = count,
+                     .data = data});
+  };
+  add(place.name, value);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    add(fmt::format("{}.state{}", place.name, i), states[i]);
+  }
+  return parts;
+}
+
+TensorPart steps_part(const ParameterPlace& place, std::uint64_t* steps) {
+  return TensorPart::whole(place.name + ".steps", DataType::uint64, {1}, steps);
+}
 
 EngineState::EngineState(ShardedDataParallel& engine, const Optimizer& optimizer,
                          const PlaceOf& places)
@@ -14,26 +40,14 @@ EngineState::EngineState(ShardedDataParallel& engine, const Optimizer& optimizer
     for (std::size_t p = 0; p < engine.unit(u).parameters.size(); ++p) {
       const ShardedDataParallel::Shard shard = engine.shard({u, p});
       const ParameterPlace place = places({u, p});
-      TensorPart part{.name = place.name,
-                      .type = type,
-                      .shape = place.shape,
-                      .offset = place.offset,
-                      .extent = place.extent,
-                      .begin = shard.begin,
-                      .count = shard.count,
-                      .data = shard.master};
-      values_.push_back(part);
-      for (std::size_t i = 0; i < engine.states(); ++i) {
-        part.name = fmt::format("{}.state{}", place.name, i);
-        part.data = shard.state[i];
-        values_.push_back(part);
-      }
+      const auto parts = state_parts(place, type, shard.begin, shard.count, shard.master,
+                                     std::span(shard.state).first(engine.states()));
+      values_.insert(values_.end(), parts.begin(), parts.end());
       // One number for the whole parameter: the rank with its first element has it.
       bool first = shard.begin == 0 && shard.count > 0;
       for (const std::size_t o : place.offset) first = first && o == 0;
       first_.push_back(first);
-      counts_.push_back(
-          TensorPart::whole(place.name + ".steps", DataType::uint64, {1}, &steps_[u][p]));
+      counts_.push_back(steps_part(place, &steps_[u][p]));
     }
   }
 }

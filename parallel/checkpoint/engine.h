@@ -2,7 +2,10 @@
 // optimizer's states and its steps.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +21,13 @@ struct ParameterPlace {
   std::vector<std::size_t> shape;               // of the whole
   std::vector<std::size_t> offset{}, extent{};  // both empty: all of it
 };
+/// The parts of a parameter and of its optimizer's state: "NAME", "NAME.state0", ...: `count`
+/// elements of the place from `begin` on, of this type.
+std::vector<TensorPart> state_parts(const ParameterPlace& place, DataType type, std::size_t begin,
+                                    std::size_t count, void* value, std::span<void* const> states);
+/// And "NAME.steps", one number for the whole parameter.
+TensorPart steps_part(const ParameterPlace& place, std::uint64_t* steps);
+
 using PlaceOf = std::function<ParameterPlace(ParameterId)>;
 
 /// Engine, and what `places` says of it, outlive the object; so does the optimizer.

@@ -1,8 +1,7 @@
 // Compiled once per instruction set by Highway's foreach_target.h, as core/combine_kernels.cpp is,
 // for the same instruction sets. What is left of a vector goes through one on the stack, so that
 // every element meets the same instructions; products and sums are never fused.
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include "core/instruction_sets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "parallel/optimizer/kernels.cpp"

@@ -28,8 +28,8 @@ namespace tutti {
 struct Binding {
   const RankPlan* plan = nullptr;
   Condition* condition = nullptr;  // instead of a plan: the call is over when it holds
-  std::shared_ptr<const Programs>
-      programs;  // the plan, compiled; none: each tile is, when it comes
+  /// The plan, compiled; none: each tile is, when it comes.
+  std::shared_ptr<const Programs> programs;
   Signature signature;
   std::uint32_t tag = 0;                // that its messages carry
   std::chrono::nanoseconds timeout{0};  // of this call; 0: the policy's
