@@ -3,9 +3,9 @@
 //
 // A walk has three parts: a head up to the first cache line boundary of the first destination (only
 // when streaming: non-temporal stores must be aligned, and are fast only as whole lines in order),
-// steps of several vectors, and the remaining vectors and partial vector. The same instructions
-// compute a partial vector. It is loaded and stored under a mask, or through a buffer on the stack
-// where a mask could touch memory beyond it.
+// steps of several vectors, and what remains, a vector at a time. The last vector may be a partial
+// one. It is loaded and stored under a mask, or through a buffer on the stack where a mask could
+// touch memory beyond it.
 //
 // Every step loads all its sources before it stores, so a destination may be one of them.
 //
@@ -121,7 +121,7 @@ class Reducer {
     std::size_t at = arguments_.begin * sizeof(Element);
     const std::size_t end = arguments_.end * sizeof(Element);
     const auto first = reinterpret_cast<std::uintptr_t>(destination(0) + at);
-    if (end - at < kVectorBytes) return partial(at, end - at);
+    if (end - at <= kVectorBytes) return vectors(at, end);
     const bool stream = arguments_.stream > 0 && first % sizeof(Element) == 0;
     if (stream && first % kCacheLine != 0) {
       const std::size_t head = std::min(kCacheLine - first % kCacheLine, end - at);
@@ -129,10 +129,10 @@ class Reducer {
       at += head;
     }
     const std::size_t steps_end = at + (end - at) / kStepBytes * kStepBytes;
-    if (is_pair()) {
-      stream ? pair<true>(at, steps_end) : pair<false>(at, steps_end);
+    if (kHasPair && is_pair()) {
+      if constexpr (kHasPair) stream ? pair<true>(at, steps_end) : pair<false>(at, steps_end);
     } else {
-      for (; at < steps_end; at += kStepBytes) step<kUnroll>(at, stream);
+      for (; at < steps_end; at += kStepBytes) step(at, stream);
     }
     vectors(steps_end, end);
   }
@@ -144,8 +144,11 @@ class Reducer {
   using Vector = std::remove_reference_t<decltype(Unpacked::part[0])>;
   static constexpr bool kFloats = std::is_floating_point_v<hn::TFromV<Vector>>;
   static constexpr std::size_t kVectorBytes = hn::MaxLanes(Tag()) * sizeof(Element);
-  // Enough independent work to hide latencies, within the available registers.
-  static constexpr int kUnroll = 4 / Type::kParts;
+  // Enough independent work to hide latencies, within the available registers. No machine of
+  // interest runs the scalar loops.
+  static constexpr int kUnroll = HWY_TARGET == HWY_SCALAR ? 1 : 4 / Type::kParts;
+  // A loop of its own for the commonest case; 8-bit floats spend their time in conversions.
+  static constexpr bool kHasPair = HWY_TARGET != HWY_SCALAR && Type::kParts < 4;
   static constexpr std::size_t kStepBytes = kUnroll * kVectorBytes;
 
   std::uint8_t* destination(std::size_t i) const {
@@ -202,18 +205,17 @@ class Reducer {
     }
   }
 
-  // Any number of sources and destinations, for n vectors at byte `at`.
-  template <int n>
+  // Any number of sources and destinations, for a step at byte `at`.
   HWY_INLINE void step(std::size_t at, bool stream) const {
-    Unpacked sums[n];
-    reduce<n>(sums, Whole{at});
+    Unpacked sums[kUnroll];
+    reduce<kUnroll>(sums, Whole{at});
     for (std::size_t d = 0; d < arguments_.destinations.size(); ++d) {
       std::uint8_t* const to = destination(d) + at;
       // The head aligned the first destination; the others may happen to be aligned with it.
       const bool past_the_cache = stream && d < arguments_.stream &&
                                   reinterpret_cast<std::uintptr_t>(to) % kVectorBytes == 0;
 #pragma GCC unroll 4
-      for (int u = 0; u < n; ++u) {
+      for (int u = 0; u < kUnroll; ++u) {
         if (past_the_cache) {
           stream_store(sums[u], to + u * kVectorBytes);
         } else {
@@ -241,7 +243,9 @@ class Reducer {
   HWY_INLINE void read(Unpacked* values, std::size_t s, const Place& place) const {
 #pragma GCC unroll 4
     for (int u = 0; u < n; ++u) values[u] = place.of(source(s), u);
-    scale<n>(values, arguments_.sources[s]);
+    if (HWY_UNLIKELY(arguments_.sources[s].prescale != Prescale::none)) {
+      scale<n>(values, arguments_.sources[s]);
+    }
   }
   template <int n>
   static HWY_INLINE void add(Unpacked* sums, const Unpacked* values) {
@@ -251,19 +255,24 @@ class Reducer {
 
   template <int n, class Place>
   HWY_INLINE void reduce(Unpacked* sums, const Place& place) const {
-    // Up to three sources have the same order either way.
-    if (kFloats && Operator::kOrderMatters && arguments_.canonical &&
-        arguments_.sources.size() > 3) {
-      reduce_tree<n>(sums, place);
-    } else {
-      read<n>(sums, 0, place);
-      for (std::size_t s = 1; s < arguments_.sources.size(); ++s) {
-        Unpacked values[n];
-        read<n>(values, s, place);
-        add<n>(sums, values);
+    reduce_in_order<n>(sums, place);
+    if (arguments_.divide_result) divide<n>(sums);
+  }
+
+  template <int n, class Place>
+  HWY_INLINE void reduce_in_order(Unpacked* sums, const Place& place) const {
+    if constexpr (kFloats && Operator::kOrderMatters) {
+      // Up to three sources have the same order either way.
+      if (arguments_.canonical && arguments_.sources.size() > 3) {
+        return reduce_tree<n>(sums, place);
       }
     }
-    if (arguments_.divide_result) divide<n>(sums);
+    read<n>(sums, 0, place);
+    for (std::size_t s = 1; s < arguments_.sources.size(); ++s) {
+      Unpacked values[n];
+      read<n>(values, s, place);
+      add<n>(sums, values);
+    }
   }
 
   // The tree over `count` sources, at most kMost of them, from source `first` on.
@@ -282,28 +291,29 @@ class Reducer {
     }
   }
 
-  static constexpr std::size_t kInRegisters = 8;
+  // How many sources a tree in registers takes. The code is kept small where more would not be
+  // faster: a partial step has few bytes, and 8-bit floats spend the time in conversions.
+  template <int n>
+  static constexpr std::size_t kInRegisters = n == kUnroll&& Type::kParts < 4 ? 8 : 1;
 
   template <int n, class Place>
   HWY_INLINE void reduce_tree(Unpacked* sums, const Place& place) const {
-    const std::size_t sources = arguments_.sources.size();
-    if (sources > kInRegisters) return reduce_trees<n>(sums, place);
-    tree<n, kInRegisters>(sums, 0, sources, place);
+    if (arguments_.sources.size() > kInRegisters<n>) return reduce_trees<n>(sums, place);
+    tree<n, kInRegisters<n>>(sums, 0, arguments_.sources.size(), place);
   }
 
-  // Trees over eight sources each, in registers; and a tree over these, as a binary counter makes
-  // it: level l holds the sum of 2^l of them.
+  // Trees in registers; and a tree over these, as a binary counter makes it: level l holds the sum
+  // of 2^l of them.
   template <int n, class Place>
   HWY_NOINLINE void reduce_trees(Unpacked* sums, const Place& place) const {
-    constexpr int kLevels = 16;
+    constexpr int kLevels = 20;
+    constexpr std::size_t kMost = kInRegisters<n>;
     const std::size_t sources = arguments_.sources.size();
-    tree<n, kInRegisters>(sums, 0, kInRegisters, place);
     Unpacked held[kLevels][n];
-    copy<n>(held[0], sums);
-    std::size_t trees = 1;
-    for (std::size_t first = kInRegisters; first < sources; first += kInRegisters, ++trees) {
+    std::size_t trees = 0;
+    for (std::size_t first = 0; first < sources; first += kMost, ++trees) {
       Unpacked right[n];
-      tree<n, kInRegisters>(right, first, std::min(sources - first, kInRegisters), place);
+      tree<n, kMost>(right, first, std::min(sources - first, kMost), place);
       int level = 0;
       for (std::size_t counter = trees; counter % 2 == 1; counter /= 2, ++level) {
         add<n>(held[level], right);
@@ -326,13 +336,12 @@ class Reducer {
     for (int u = 0; u < n; ++u) to[u] = from[u];
   }
 
-  // Whole vectors, then the partial one.
+  // What is not a whole step: a vector at a time, the last one may be a part of one.
   HWY_NOINLINE void vectors(std::size_t at, std::size_t end) const {
-    for (; at + kVectorBytes <= end; at += kVectorBytes) step<1>(at, false);
-    if (at < end) partial(at, end - at);
+    for (; at < end; at += kVectorBytes) vector(at, std::min(end - at, kVectorBytes));
   }
 
-  HWY_INLINE void partial(std::size_t at, std::size_t bytes) const {
+  HWY_INLINE void vector(std::size_t at, std::size_t bytes) const {
     Unpacked sums[1];
     if (is_pair()) {
       sums[0] = load_partial(source(0) + at, bytes);
@@ -348,8 +357,9 @@ class Reducer {
   static HWY_INLINE Unpacked load_partial(const std::uint8_t* from, std::size_t bytes) {
 #if HWY_MEM_OPS_MIGHT_FAULT
     alignas(kVectorBytes) std::uint8_t buffer[kVectorBytes] = {};
-    std::memcpy(buffer, from, bytes);
-    return load(buffer);
+    const bool whole = bytes == kVectorBytes;
+    if (!whole) std::memcpy(buffer, from, bytes);
+    return load(whole ? from : buffer);
 #else
     const auto* elements = reinterpret_cast<const Element*>(from);
     return Type::unpack(hn::MaskedLoad(first(bytes), Tag(), elements));
@@ -358,8 +368,9 @@ class Reducer {
   static HWY_INLINE void store_partial(const Unpacked& value, std::uint8_t* to, std::size_t bytes) {
 #if HWY_MEM_OPS_MIGHT_FAULT
     alignas(kVectorBytes) std::uint8_t buffer[kVectorBytes];
-    store(value, buffer);
-    std::memcpy(to, buffer, bytes);
+    const bool whole = bytes == kVectorBytes;
+    store(value, whole ? to : buffer);
+    if (!whole) std::memcpy(to, buffer, bytes);
 #else
     hn::BlendedStore(Type::pack(value), first(bytes), Tag(), reinterpret_cast<Element*>(to));
 #endif
@@ -370,9 +381,9 @@ class Reducer {
   }
 #endif
 
+  // Not inline: trees read many sources.
   template <int n>
-  HWY_INLINE void scale(Unpacked* values, const Source& source) const {
-    if (HWY_LIKELY(source.prescale == Prescale::none)) return;
+  HWY_NOINLINE void scale(Unpacked* values, const Source& source) const {
     using Lane = hn::TFromV<Vector>;
     if (source.prescale == Prescale::multiply) {
       Element bits;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -102,8 +103,11 @@ class Hydra : public AcrossHosts, public testing::WithParamInterface<Release> {}
 TEST_P(Hydra, RanksOfOtherHostsGoOnWhenARankDies) {
   const std::string mpiexec = find_launcher_program(GetParam().programs, GetParam().version);
   if (mpiexec.empty()) GTEST_SKIP() << "no " << GetParam().name << " (TUTTI_LAUNCHERS)";
-  const Said said = run_shell(
-      hosts_.hydra(mpiexec, SURVIVE " 1", "-launcher ssh -iface eth0 -disable-auto-cleanup"));
+  const std::string command =
+      hosts_.hydra(mpiexec, SURVIVE " 1", "-launcher ssh -iface eth0 -disable-auto-cleanup");
+  Said said = run_shell(command);
+  // The mpiexec of MPICH 5.0.2 itself ends of SIGPIPE in one of thirty such runs.
+  for (int more = 3; more > 0 && said.status == 128 + SIGPIPE; --more) said = run_shell(command);
   // Some launchers end the other ranks of its host even so.
   for (const char* const line : {"rank 2 is ", "rank 3 is "}) {
     EXPECT_TRUE(said.has(line)) << line << "\n" << said.all();

@@ -79,7 +79,7 @@ TEST(Large, SixteenMebibytes) {
   matrix.types = {DataType::float32};
   matrix.kinds = {ReduceKind::sum};
   matrix.bytes = {std::size_t{16} << 20};
-  for (const int n : {2, 3}) expect_right(n, Options(), matrix);
+  expect_right(3, Options(), matrix);
 }
 
 }  // namespace
