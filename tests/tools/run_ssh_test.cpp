@@ -163,5 +163,32 @@ TEST_F(RunOverSsh, AMissingTuttiAndAMissingProgramAreNamed) {
   EXPECT_TRUE(hosts_->are_empty());
 }
 
+TEST_F(RunOverSsh, ElasticRanksAreStartedAgainOverSsh) {
+  const std::string three =
+      fmt::format("{}:2,{}:2,{}:2", hosts_->address(0), hosts_->address(1), hosts_->address(2));
+  Job job(on(three, {"--elastic", "2:4", ELASTIC, "1000000"}), "", from_outside());
+  ASSERT_TRUE(job.out_has("step 20 on 4 ranks")) << job.err();
+  // How often four ranks have met.
+  const auto met = [&](int often) {
+    return eventually([&] {
+      return std::ranges::count_if(lines(job.out()), [](const std::string& line) {
+               return line.find("4 ranks go on from step") != line.npos;
+             }) >= often;
+    });
+  };
+  ASSERT_TRUE(hosts_->kill_one(1, ELASTIC " 1000000"));
+  EXPECT_TRUE(met(2)) << job.out() << job.err();
+  EXPECT_CONTAINS(job.err(), fmt::format("on {}) was killed by signal 9 (Killed); starting it "
+                                         "again\n",
+                                         hosts_->address(1)));
+  ASSERT_TRUE(hosts_->kill_one(1, "tutti run-agent"));
+  EXPECT_TRUE(met(3)) << job.out() << job.err();
+  EXPECT_CONTAINS(job.err(), fmt::format("starting instead rank 4 on {0}, rank 5 on {0}\n",
+                                         hosts_->address(2)));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 130);
+  EXPECT_TRUE(hosts_->are_empty());
+}
+
 }  // namespace
 }  // namespace tutti
