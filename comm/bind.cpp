@@ -303,6 +303,8 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
   };
   // Where only the two ends know a block's size, tiles are as large as can be.
   b.tiling = cut_for(b.tiles_by_lane ? 0 : block, reach);
+  b.pulled = ready.pulled;
+  if (b.pulled) b.tiling = Tiling::of(block, element, 1, PTRDIFF_MAX);
   // How this rank writes is its own affair: where it does not know the others' sizes, they are
   // taken to be like its own.
   const std::size_t bytes = b.tiles_by_lane ? std::max(sizes.in, sizes.out) : sizes.largest;

@@ -219,7 +219,9 @@ class Communicator : public TypedCalls<Communicator> {
                     std::span<const std::size_t> out_offsets, DataType type);
 
   /// Point to point. Messages of each pair match in order. A send to the own rank needs its recv in
-  /// the same group(). A send may return before the receiver has taken the data.
+  /// the same group(). A send may return before the receiver has taken the data. It does not where
+  /// the receiver copies from the sender's memory: from 16 KiB on, if the two ranks are of one
+  /// process, or the memory lies in a window (tutti::allocate()).
   void send(const void* in, std::size_t count, DataType type, int peer);
   void recv(void* out, std::size_t count, DataType type, int peer);
 

@@ -15,6 +15,9 @@
 namespace tutti {
 namespace {
 
+/// From here on one copy by the receiver beats the two of slots, though these overlap.
+constexpr std::size_t kPulledBytes = std::size_t{16} << 10;
+
 WaitPolicy policy_for(const Geometry& geometry, std::size_t ranks_here, const Options& options) {
   WaitPolicy policy;
   const auto cores = static_cast<std::size_t>(std::max<std::uint64_t>(geometry.cores_here, 1));
@@ -259,13 +262,22 @@ inline Communicator::Impl::Messages* Communicator::Impl::repeated_message(const 
   return repeated ? m : nullptr;
 }
 
+bool Communicator::Impl::is_read_by_receiver(const Call& call) const {
+  const std::size_t bytes = call.count * size_of(call.type);
+  if (bytes < kPulledBytes || !geometry.windows || !group->same_host(call.peer)) return false;
+  return group->one_process() || find_window(call.in, bytes).id != 0;
+}
+
 const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
   Binding& b = m.binding;
-  if (b.plan == nullptr || b.type != call.type || b.in.count != call.count) {
+  const bool pulled = call.sends && is_read_by_receiver(call);
+  if (b.plan == nullptr || b.type != call.type || b.in.count != call.count ||
+      b.pulled != pulled) {
     Tables none;
-    b = bind_call(call, *group, geometry, plans.point_to_point(call.peer, call.sends), none);
+    b = bind_call(call, *group, geometry, plans.point_to_point(call.peer, call.sends, pulled),
+                  none);
     b.signature = signature_of(call);
-    b.tag = point_to_point_tag(call.type, call.count);
+    b.tag = point_to_point_tag(call.type, call.count) | (pulled ? kPulledTag : 0);
   }
   b.timeout = call.timeout;
   b.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));

@@ -135,6 +135,8 @@ struct Communicator::Impl {
   /// What is bound already for `call`, which is the newest message of its kind again; else null.
   Messages* repeated_message(const Call& call) const;
   const Binding& bind_message(Messages& messages, const Call& call);
+  /// Whether the receiver of a message can, and should, copy it from this rank's memory.
+  bool is_read_by_receiver(const Call& call) const;
   /// Calls under way and all later ones fail with `aborted`, on all ranks; nothing, where the
   /// communicator has failed before.
   void end(const std::string& why);

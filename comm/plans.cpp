@@ -213,21 +213,25 @@ RankPlan Plans::generate(const Algorithm& algorithm, PlanRequest request) const 
   return tutti::generate(algorithm, request, rank_, layouts_.front());
 }
 
-const ReadyPlan& Plans::point_to_point(int peer, bool sends) {
-  std::unique_ptr<ReadyPlan>& plan = point_to_point_[{peer, sends}];
+const ReadyPlan& Plans::point_to_point(int peer, bool sends, bool pulled) {
+  std::unique_ptr<ReadyPlan>& plan = point_to_point_[{peer, sends, pulled}];
   if (!plan) {
     PlanHeader header;
     header.collective = Collective::send_recv;
     header.algorithm = sends ? "send" : "recv";
     header.ranks = ranks_;
     RankPlanBuilder b(header, rank_);
-    if (sends) {
+    if (pulled) {
+      b.lane(0).step({to(peer)}, {});
+    } else if (sends) {
       b.lane(0).step({to(peer)}, {in(0)});
     } else {
       b.lane(0).step({out(0)}, {from(peer)});
     }
     plan = std::make_unique<ReadyPlan>();
     plan->plan = b.finish();
+    plan->windows = plan->pulled = pulled;
+    plan->link_data = !pulled;
     for (Operand& o : plan->plan.operands) {
       if (o.is_link()) o.channel = kMessageChannel;
     }

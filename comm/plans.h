@@ -23,6 +23,7 @@ struct ReadyPlan {
   bool windows = false;        // it addresses other ranks' memory
   bool link_data = true;       // its links carry data, not only signals
   bool rounds_once = true;     // each result; of the user's own
+  bool pulled = false;         // a send: the receiver copies from the sender's memory
   std::uint64_t identity = 0;  // a hash that all ranks with this plan share
   /// Of all_to_all_v through windows: the plan whose lanes carry short blocks, with equal numbers.
   const ReadyPlan* of_short_blocks = nullptr;
@@ -63,7 +64,7 @@ class Plans {
   /// This rank's part of an algorithm's plan; `request.ranks` is filled in.
   RankPlan generate(const Algorithm& algorithm, PlanRequest request) const;
   /// One message to or from `peer`, on the channel of send and recv.
-  const ReadyPlan& point_to_point(int peer, bool sends);
+  const ReadyPlan& point_to_point(int peer, bool sends, bool pulled);
   /// A plan from the user, verified: throws Error(unproven_plan) with the story, and
   /// Error(invalid_argument) where it is proved, but is none that these ranks can run.
   std::unique_ptr<ReadyPlan> prove(std::string_view text) const;
@@ -108,7 +109,7 @@ class Plans {
   Chooser chooser_, gpu_chooser_;
   // By root, PlanRequest::scales, and whether on GPUs that have a layout of their own.
   std::map<std::tuple<const Algorithm*, int, bool, bool>, std::unique_ptr<ReadyPlan>> generated_;
-  std::map<std::tuple<int, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
+  std::map<std::tuple<int, bool, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
   std::map<std::tuple<Collective, int, bool>, std::unique_ptr<ReadyPlan>> users_;
   std::vector<std::unique_ptr<ReadyPlan>> replaced_;  // a GPU knows plans by their addresses
 };

@@ -149,6 +149,12 @@ class Sender {
     if (++index_ == view_.shape.slots) index_ = 0;
   }
   std::uint64_t sent() const { return sent_; }
+  /// Whether the receiver has finished with every message.
+  bool all_received() {
+    // acquire: pairs with free(), so what the receiver read before is ours again.
+    if (consumed_ != sent_) consumed_ = view_.credit->consumed.load(std::memory_order_acquire);
+    return consumed_ == sent_;
+  }
   /// The data's pages were given back, where none of them is in use.
   void forget_pages() { cursor_.forget_pages(); }
 

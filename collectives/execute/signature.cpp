@@ -47,11 +47,12 @@ std::string Signature::text() const {
 
 std::uint32_t point_to_point_tag(DataType type, std::size_t count) {
   return (static_cast<std::uint32_t>(type) + 1) << 28 |
-         static_cast<std::uint32_t>(count & 0xfffffff);
+         static_cast<std::uint32_t>(count & (kPulledTag - 1));
 }
 
 std::string point_to_point_text(std::uint32_t tag) {
-  return fmt::format("{} x {}", name(static_cast<DataType>((tag >> 28) - 1)), tag & 0xfffffff);
+  return fmt::format("{} x {}", name(static_cast<DataType>((tag >> 28) - 1)),
+                     tag & (kPulledTag - 1));
 }
 
 void publish_signature(ControlBlock& mine, const Signature& s, CallsOn on) {

@@ -44,8 +44,10 @@ constexpr std::uint32_t tag_of(std::uint64_t hash, std::uint64_t sequence) {
   return static_cast<std::uint32_t>((hash + sequence) * 0xd6e8feb86659fd93ULL >> 32);
 }
 
-/// send and recv are numbered by nobody: their tag is the type and the count themselves.
+/// send and recv are numbered by nobody: their tag is the type and the count themselves, and
+/// whether the message tells only where the data lie.
 std::uint32_t point_to_point_tag(DataType type, std::size_t count);
+inline constexpr std::uint32_t kPulledTag = 1U << 27;
 std::string point_to_point_text(std::uint32_t tag);
 
 /// Which of a rank's series of operations (ControlBlock::records): those on memory of the host, or

@@ -30,7 +30,8 @@ struct BufferAddresses {
   std::uint64_t at[3];      // offsets in windows, else addresses that are valid where they are told
   std::uint32_t window[3];  // 0: an address
   std::uint32_t reserved;
-  std::uint64_t scalar;  // pre_multiplied_sum; of all_to_all_v the elements of the block at at[0]
+  std::uint64_t
+      scalar;  // pre_multiplied_sum; of all_to_all_v, and of a message, the elements at at[0]
   bool operator==(const BufferAddresses&) const = default;
 };
 static_assert(sizeof(BufferAddresses) == 6 * sizeof(std::uint64_t));

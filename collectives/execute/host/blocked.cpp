@@ -18,6 +18,7 @@ bool Operation::waits_for_core(std::uint32_t core) const {
     return group_.same_host(peer) &&
            group_.control(peer).core.load(std::memory_order_relaxed) == core;
   }
+  if (const SendLink* const s = unread(); s != nullptr && is_there(*s)) return true;
   for (const Lane& lane : lanes_) {
     if (lane.tile >= end_of(lane)) continue;
     for (const SendLink& s : lane.next->sends) {
@@ -57,8 +58,10 @@ Operation::Blocked Operation::blocked() const {
     first.step = static_cast<std::size_t>(lane.next - lane.first);
     first.tile = lane.tile;
   }
-  if (first.peer < 0 && !far_sends_.empty()) {
-    if (const SendLink* const s = unsent()) {
+  if (first.peer < 0) {
+    const SendLink* s = far_sends_.empty() ? nullptr : unsent();
+    if (s == nullptr) s = unread();
+    if (s != nullptr) {
       first.peer = s->rank;
       first.sending = true;
     }

@@ -91,7 +91,7 @@ void Operation::bind(const Binding& binding) {
   posted_receives_.clear();
   may_send_input_ = may_send_all_ = !binding.windows;
   if (binding.windows) {
-    peers_.resize(static_cast<std::size_t>(group_.size()));
+    if (!binding.pulled) peers_.resize(static_cast<std::size_t>(group_.size()));
     describe_buffers();
   }
 }
@@ -192,6 +192,7 @@ inline void Operation::move(const Action& action, const Move& m, std::size_t shi
 
 inline void Operation::perform(const Action& action, std::size_t shift) {
   if (action.signals) return signal(action);
+  if (is_pulled(action)) return pull(action, shift);
   for (const ReceiveLink& r : action.receives) accept(r, action.bytes, binding_->tag);
   if (!zero_copy_sends_.empty()) copy_pending_sends(action, shift);
   if (spans_hosts_ && action.bytes >= kZeroCopyBytes && perform_zero_copy(action, shift)) return;
@@ -269,7 +270,7 @@ void Operation::signal(const Action& action) {
     accept(r, bytes, tag);
     if (binding_->windows) learn(r.rank, r.link->slot(bytes));
     if (uneven) {
-      const std::uint64_t lent = peers_[static_cast<std::size_t>(r.rank)].said.scalar;
+      const std::uint64_t lent = known(r.rank).said.scalar;
       const std::size_t expected = binding_->out.elements(static_cast<std::uint32_t>(r.rank));
       if (lent != expected) mismatch(r.rank, lent * element_, tag, expected * element_);
     }
@@ -379,9 +380,8 @@ void Operation::scale_sources(const Move& m) {
       sources_[k].prescale = Prescale::divide;
     } else {
       sources_[k].prescale = Prescale::multiply;
-      sources_[k].scalar = p.where == CompiledOperand::in
-                               ? binding_->op.scalar
-                               : peers_[static_cast<std::size_t>(p.rank)].said.scalar;
+      sources_[k].scalar =
+          p.where == CompiledOperand::in ? binding_->op.scalar : known(p.rank).said.scalar;
     }
   }
 }

@@ -40,6 +40,7 @@ struct Binding {
   Tiling tiling;
   bool windows = false;        // the plan addresses other ranks' memory (the same on all ranks)
   bool tiles_by_lane = false;  // each lane repeats for its own largest block (all_to_all_v)
+  bool pulled = false;         // a send: the receiver copies from this rank's memory
   bool canonical = false;      // a reduction has the canonical order (CombineOptions)
   bool stream = false;         // results are larger than the cache: write past it
   std::shared_ptr<WriteTrial> trial;  // of the calls so bound; none: `stream` is right
@@ -161,9 +162,16 @@ class Operation {
     }
     return nullptr;
   }
+  /// The link of a message that its receiver has yet to pull; null: there is none.
+  const SendLink* unread() const {
+    if (!binding_->pulled) return nullptr;
+    const SendLink& s = programs_->last.sends.front();
+    return s.link->all_received() ? nullptr : &s;
+  }
   /// Whether nothing is left once all steps are done.
   bool is_over() const {
-    return unsent() == nullptr && (binding_->condition == nullptr || binding_->condition->holds());
+    return unsent() == nullptr && unread() == nullptr &&
+           (binding_->condition == nullptr || binding_->condition->holds());
   }
   void begin_tile(Lane& lane) {
     const std::span<const Action> actions = lane.own                      ? compile_tile(lane)
@@ -213,6 +221,18 @@ class Operation {
   std::byte* pointer(const Action& action, const CompiledOperand& operand, std::size_t shift) const;
   Target peer_target(const CompiledOperand& operand, std::size_t bytes, std::size_t shift);
   void accept(const ReceiveLink& link, std::size_t bytes, std::uint32_t tag);
+  // Messages of which the sender tells only where they are (pull.cpp).
+  /// Whether the message that has come for `action` is of that kind.
+  bool is_pulled(const Action& action) const {
+    if (binding_->signature.sequence != 0 || action.receives.size() != 1) return false;
+    const Receiver& link = *action.receives.front().link;
+    return link.tag() == (binding_->tag | kPulledTag) && link.bytes() == sizeof(BufferAddresses);
+  }
+  /// Copies the tile from the sender's memory. Its message is freed after the last one.
+  void pull(const Action& action, std::size_t shift);
+  Peer& known(int peer) {
+    return peers_.size() == 1 ? peers_.front() : peers_[static_cast<std::size_t>(peer)];
+  }
   /// What a signal tells rank `peer` of this rank's buffers.
   BufferAddresses told_to(int peer) const;
   [[noreturn]] void mismatch(int peer, std::size_t bytes, std::uint32_t tag, std::size_t expected);
@@ -275,7 +295,7 @@ class Operation {
   std::chrono::steady_clock::time_point begun_;  // where there is a trial
   BufferAddresses mine_{};                       // for ranks in other processes
   BufferAddresses mine_here_{};                  // for ranks in this process
-  std::vector<Peer> peers_;                      // by rank, from their signals
+  std::vector<Peer> peers_;  // by rank, from their signals; of a message the only one
   std::byte* tmp_ = nullptr;
   std::uint64_t progress_ = 0;                       // as ControlBlock::progress
   std::atomic<std::uint64_t>* published_ = nullptr;  // where others read it

@@ -63,6 +63,7 @@ BufferAddresses Operation::told_to(int peer) const {
     told.at[0] += binding_->in.offset(block) * element_;
     told.scalar = binding_->in.elements(block);
   }
+  if (binding_->pulled) told.scalar = binding_->in.count;
   return told;
 }
 
@@ -84,7 +85,7 @@ void Operation::stage(std::size_t in, std::size_t out) {
 void Operation::learn(int peer, const std::byte* payload) {
   BufferAddresses a;
   std::memcpy(&a, payload, sizeof a);
-  Peer& p = peers_[static_cast<std::size_t>(peer)];
+  Peer& p = known(peer);
   // A window's id is never another one's, so what was found for it stays right.
   if (a == p.said) return;
   p.said = a;
@@ -157,7 +158,7 @@ bool Operation::find_targets(const Action& action, const Move& m, std::size_t sh
 
 Operation::Target Operation::peer_target(const CompiledOperand& p, std::size_t bytes,
                                          std::size_t shift) {
-  Peer& peer = peers_[static_cast<std::size_t>(p.rank)];
+  Peer& peer = known(p.rank);
   const auto which =
       static_cast<std::size_t>(p.where) - static_cast<std::size_t>(CompiledOperand::peer_in);
   Peer::Buffer& buffer = peer.buffers[which];

@@ -1,0 +1,40 @@
+// Messages of send and recv that the receiver pulls: the sender tells where its memory is, and the
+// receiver copies from there, without slots. The send is over when the receiver has freed the
+// message. The sender alone decides whether that pays (comm/impl.cpp); the message's tag says so.
+#include <algorithm>
+
+#include "collectives/execute/host/operation.h"
+
+namespace tutti {
+
+void Operation::pull(const Action& action, std::size_t shift) {
+  const ReceiveLink& r = action.receives.front();
+  const std::size_t bytes = binding_->out.count * element_;
+  if (shift == 0) {
+    peers_.resize(1);
+    learn(r.rank, r.link->slot(sizeof(BufferAddresses)));
+    const std::uint64_t elements = peers_.front().said.scalar;
+    if (elements != binding_->out.count) {
+      mismatch(r.rank, elements * element_, r.link->tag(), bytes);
+    }
+  }
+  CompiledOperand there{};
+  there.where = CompiledOperand::peer_in;
+  there.rank = r.rank;
+  const std::size_t length = std::min(lanes_.front().tile_bytes, bytes - shift);
+  const std::byte* const from = peer_target(there, length, shift).pointer;
+  std::byte* const to = binding_->out.base + shift;
+  void* destinations[] = {to};
+  const Source sources[] = {{from}};
+  if (to != from) {
+    CombineOptions options;
+    if (stream_) options.stream = 1;
+    combine_(destinations, sources, length / element_, options);
+  }
+  check_still_valid();
+  if (shift + length < bytes) return;
+  r.link->free();
+  ring(*r.doorbell);
+}
+
+}  // namespace tutti

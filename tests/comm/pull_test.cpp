@@ -1,0 +1,194 @@
+// Messages that the receiver copies from the sender's memory: those of one process, and those from
+// windows between ranks that treat each other as processes (TUTTI_APART).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/memory.h"
+#include "tests/support/clean_environment.h"
+#include "tests/support/thread_ranks.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using test::error_of;
+using test::run_thread_ranks;
+
+using Window = std::vector<std::int32_t, Allocator<std::int32_t>>;
+constexpr std::size_t kCount = 300'001;  // a few tiles, the last one odd
+
+std::int32_t value(int rank, std::size_t i, int message) {
+  return static_cast<std::int32_t>(1'000'003 * (rank + 1) + 13 * static_cast<int>(i) +
+                                   101 * message);
+}
+void fill(Window& window, int rank, int message) {
+  for (std::size_t i = 0; i < window.size(); ++i) window[i] = value(rank, i, message);
+}
+bool is_message(const Window& window, int rank, int message) {
+  for (std::size_t i = 0; i < window.size(); ++i) {
+    if (window[i] != value(rank, i, message)) return false;
+  }
+  return true;
+}
+
+Call message_call(bool sends, Window& memory, int peer) {
+  Call call;
+  call.collective = Collective::send_recv;
+  call.sends = sends;
+  call.in = sends ? memory.data() : nullptr;
+  call.out = sends ? nullptr : memory.data();
+  call.count = memory.size();
+  call.type = DataType::int32;
+  call.peer = peer;
+  return call;
+}
+
+class Pull : public testing::TestWithParam<bool> {
+ protected:
+  Environment environment_{{{"TUTTI_APART", GetParam() ? "1" : "0"}, {"TUTTI_CMA", "0"}}};
+};
+INSTANTIATE_TEST_SUITE_P(Messages, Pull, testing::Bool(), [](const auto& apart) {
+  return apart.param ? "OfRanksApart" : "OfOneProcess";
+});
+
+TEST_P(Pull, ASenderThatReturnsMayWriteItsMemory) {
+  run_thread_ranks(2, [](Communicator& c) {
+    Window memory(kCount);
+    for (int message = 0; message < 20; ++message) {
+      if (c.rank() == 0) {
+        fill(memory, 0, message);
+        c.send(memory.data(), kCount, DataType::int32, 1);
+      } else {
+        if (message % 5 == 0) std::this_thread::sleep_for(5ms);  // the sender waits
+        c.recv(memory.data(), kCount, DataType::int32, 0);
+        ASSERT_TRUE(is_message(memory, 0, message)) << message;
+      }
+    }
+  });
+}
+
+TEST_P(Pull, LongAndShortMessagesKeepTheirOrder) {
+  run_thread_ranks(3, [](Communicator& c) {
+    const int next = (c.rank() + 1) % 3, last = (c.rank() + 2) % 3;
+    Window in(kCount), out(kCount);
+    fill(in, c.rank(), 7);
+    std::int32_t before = c.rank(), after = 10 + c.rank(), first = -1, third = -1;
+    for (int round = 0; round < 5; ++round) {
+      std::ranges::fill(out, 0);
+      group([&] {
+        c.send(&before, 1, DataType::int32, next);
+        c.send(in.data(), kCount, DataType::int32, next);
+        c.send(&after, 1, DataType::int32, next);
+        c.recv(&first, 1, DataType::int32, last);
+        c.recv(out.data(), kCount, DataType::int32, last);
+        c.recv(&third, 1, DataType::int32, last);
+      });
+      EXPECT_EQ(first, last);
+      EXPECT_EQ(third, 10 + last);
+      EXPECT_TRUE(is_message(out, last, 7));
+    }
+  });
+}
+
+TEST_P(Pull, StartedMessagesCross) {
+  run_thread_ranks(2, [](Communicator& c) {
+    const int peer = 1 - c.rank();
+    std::vector<Window> in(4, Window(kCount)), out(4, Window(kCount));
+    std::vector<Future> futures;
+    for (int m = 0; m < 4; ++m) {
+      fill(in[static_cast<std::size_t>(m)], c.rank(), m);
+      futures.push_back(c.start(message_call(true, in[static_cast<std::size_t>(m)], peer)));
+    }
+    for (Window& window : out) futures.push_back(c.start(message_call(false, window, peer)));
+    for (Future& f : futures) f.wait();
+    for (int m = 0; m < 4; ++m) {
+      EXPECT_TRUE(is_message(out[static_cast<std::size_t>(m)], peer, m)) << m;
+    }
+  });
+}
+
+TEST_P(Pull, MemoryThatIsNoWindowAnyMoreIsSentAllTheSame) {
+  run_thread_ranks(2, [](Communicator& c) {
+    std::vector<std::int32_t> plain(kCount);
+    Window window(kCount);
+    for (int message = 0; message < 8; ++message) {
+      const bool from_window = message % 3 == 1;
+      if (c.rank() == 0) {
+        fill(window, 0, message);
+        std::ranges::copy(window, plain.begin());
+        c.send(from_window ? window.data() : plain.data(), kCount, DataType::int32, 1);
+        if (message == 4) Window(kCount).swap(window);
+      } else {
+        c.recv(window.data(), kCount, DataType::int32, 0);
+        ASSERT_TRUE(is_message(window, 0, message)) << message;
+      }
+    }
+  });
+}
+
+TEST_P(Pull, ACountThatDiffersIsAMismatchThatNamesBoth) {
+  for (const std::size_t expected : {kCount - 1, std::size_t{1}}) {
+    run_thread_ranks(2, [&](Communicator& c) {
+      Window memory(kCount);
+      const Error e = error_of([&] {
+        if (c.rank() == 0) {
+          c.send(memory.data(), kCount, DataType::int32, 1);
+          c.barrier();
+        } else {
+          c.recv(memory.data(), expected, DataType::int32, 0);
+        }
+      });
+      EXPECT_EQ(e.code(), ErrorCode::mismatch) << e.what();
+      EXPECT_NE(std::string(e.what()).find("int32 x 300001"), std::string::npos) << e.what();
+    });
+  }
+}
+
+TEST_P(Pull, ASenderWhoseReceiverDoesNotComeSaysForWhomItWaits) {
+  Options options;
+  options.timeout = 200ms;
+  run_thread_ranks(2, options, [](Communicator& c) {
+    Window memory(kCount);
+    const Error e = error_of([&] {
+      if (c.rank() == 1) {
+        std::this_thread::sleep_for(1s);
+        c.barrier();
+      } else {
+        c.send(memory.data(), kCount, DataType::int32, 1);
+      }
+    });
+    EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
+    if (c.rank() == 0) {
+      EXPECT_EQ(e.rank(), 1);
+      EXPECT_NE(std::string(e.what()).find("send_recv (int32 x 300001) for rank 1 to take"),
+                std::string::npos)
+          << e.what();
+    }
+  });
+}
+
+TEST_P(Pull, AnAbortFreesASender) {
+  run_thread_ranks(2, [](Communicator& c) {
+    Window memory(kCount);
+    const Error e = error_of([&] {
+      if (c.rank() == 1) {
+        std::this_thread::sleep_for(50ms);
+        c.abort("enough");
+        c.barrier();
+      } else {
+        c.send(memory.data(), kCount, DataType::int32, 1);
+      }
+    });
+    EXPECT_EQ(e.code(), ErrorCode::aborted) << e.what();
+    EXPECT_EQ(e.rank(), 1);
+  });
+}
+
+}  // namespace
+}  // namespace tutti
