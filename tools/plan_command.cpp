@@ -58,10 +58,9 @@ void list() {
       "\nWINDOWS: addresses memory of all ranks, or inside of a group (a host) alone.\n"
       "ROUNDED: how often a sum of 16- or 8-bit floats is rounded on its way, with {} ranks "
       "(see TUTTI_ROUND_ONCE).\n"
-      "INVARIANT: the bits of its results depend on the inputs and the order of the ranks alone "
-      "(see TUTTI_INVARIANT);\n  float32+: those of float32 and float64, where it sums in the "
-      "order "
-      "of the hosts' ranks.\n",
+      "INVARIANT: the bits of its sums depend on the inputs and the order of the ranks alone (see "
+      "TUTTI_INVARIANT);\n  float32+: those of float32 and float64, in the order that `tutti plan "
+      "show ... --invariant` has.\n",
       kRanks);
 }
 

@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Of, InvariantHosts,
 TEST(InvariantAlgorithms, TypesThatAreRoundedWhenStoredHaveNoSumsOfHosts) {
   Options options = invariant();
   options.algorithm = "hierarchical_direct";
-  const Environment environment({{"TUTTI_TEST_RANKS_PER_HOST", "2"}});
+  const Environment environment(Variables{{"TUTTI_TEST_RANKS_PER_HOST", "2"}});
   run_thread_ranks(4, options, [](Communicator& c) {
     std::vector<std::uint16_t> x(8);
     const Error e = error_of([&] { c.all_reduce(x.data(), x.data(), 8, DataType::bfloat16); });
