@@ -65,23 +65,26 @@ enum class Over : bool { links, windows };
 /// An algorithm that has one slice, or...
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm one(Collective c, std::string_view name, Over over, std::string_view summary) {
-  return {c,         name,      summary,    over == Over::windows, false, false, false, false,
+  return {c,         name,      summary,    over == Over::windows,
+          false,     false,     false,      Invariance::none,
           kGenerate, kTextbook, flat<kHops>};
 }
 /// ... one for each lane that is asked for.
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm many(Collective c, std::string_view name, Over over, std::string_view summary) {
-  return {c,     name,  summary,           over == Over::windows,     true,       false,
-          false, false, sliced<kGenerate>, sliced_traffic<kTextbook>, flat<kHops>};
+  return {c,          name,  summary,          over == Over::windows, true,
+          false,      false, Invariance::none, sliced<kGenerate>,     sliced_traffic<kTextbook>,
+          flat<kHops>};
 }
 /// A ring or a chain.
 constexpr Algorithm in_order(Algorithm a) {
   a.follows_order = true;
   return a;
 }
-/// One step sums all ranks' inputs, in the order of the ranks.
-constexpr Algorithm invariant(Algorithm a) {
-  a.invariant = true;
+/// One step sums all ranks' inputs, in the order of the ranks; or, for `wide` types, groups' sums
+/// if it is asked to.
+constexpr Algorithm invariant(Algorithm a, Invariance types = Invariance::all) {
+  a.invariant = types;
   return a;
 }
 constexpr Algorithm compressed(Algorithm a) {
@@ -97,7 +100,7 @@ constexpr Algorithm nested(Collective c, Over over, std::string_view summary) {
           false,
           false,
           needs_equal_groups(c),
-          false,
+          Invariance::none,
           composed<kName, kFamily, kFamily>,
           composed_traffic<kFamily, kFamily>,
           composed_hops<kFamily, kFamily>};
@@ -112,7 +115,7 @@ constexpr Algorithm in_groups(Collective c, std::string_view name, std::string_v
           false,
           false,
           false,
-          false,
+          Invariance::none,
           kGenerate,
           kTextbook,
           in_groups_hops<kAcross>};
@@ -154,13 +157,16 @@ constexpr Algorithm kAlgorithms[] = {
     nested<kHierarchicalWindow, kWindows>(
         Collective::all_reduce, Over::windows,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, through windows"),
-    in_groups<hierarchical_direct_all_reduce, textbook::groups_all_reduce, textbook::two_hops>(
-        Collective::all_reduce, "hierarchical_direct",
-        "Sums up windows of its group, then two_shot across: for several hosts"),
-    in_groups<hierarchical_pipelined_all_reduce, textbook::in_three<textbook::groups_all_reduce>,
-              textbook::two_hops>(
-        Collective::all_reduce, "hierarchical_pipelined",
-        "As hierarchical_direct, with three messages under way: for long ones"),
+    invariant(
+        in_groups<hierarchical_direct_all_reduce, textbook::groups_all_reduce, textbook::two_hops>(
+            Collective::all_reduce, "hierarchical_direct",
+            "Sums up windows of its group, then two_shot across: for several hosts"),
+        Invariance::wide),
+    invariant(in_groups<hierarchical_pipelined_all_reduce,
+                        textbook::in_three<textbook::groups_all_reduce>, textbook::two_hops>(
+                  Collective::all_reduce, "hierarchical_pipelined",
+                  "As hierarchical_direct, with three messages under way: for long ones"),
+              Invariance::wide),
     compressed(one<two_shot_compressed_all_reduce, textbook::exchange_twice, textbook::two_hops>(
         Collective::all_reduce, "two_shot_compressed", Over::links,
         "As two_shot, with 8 bits for an element on links: for calls that ask for it")),
@@ -206,14 +212,16 @@ constexpr Algorithm kAlgorithms[] = {
                                   "Inside of groups, then across, by rings"),
     nested<kHierarchicalWindow, kWindows>(Collective::reduce_scatter, Over::windows,
                                           "Inside of groups, then across, through windows"),
-    in_groups<hierarchical_direct_reduce_scatter, textbook::groups_reduce_scatter,
-              textbook::one_hop>(
-        Collective::reduce_scatter, "hierarchical_direct",
-        "Sums of each group's windows straight to the owner: for several hosts"),
-    in_groups<hierarchical_pipelined_reduce_scatter,
-              textbook::in_three<textbook::groups_reduce_scatter>, textbook::one_hop>(
-        Collective::reduce_scatter, "hierarchical_pipelined",
-        "As hierarchical_direct, with three messages under way: for long ones"),
+    invariant(in_groups<hierarchical_direct_reduce_scatter, textbook::groups_reduce_scatter,
+                        textbook::one_hop>(
+                  Collective::reduce_scatter, "hierarchical_direct",
+                  "Sums of each group's windows straight to the owner: for several hosts"),
+              Invariance::wide),
+    invariant(in_groups<hierarchical_pipelined_reduce_scatter,
+                        textbook::in_three<textbook::groups_reduce_scatter>, textbook::one_hop>(
+                  Collective::reduce_scatter, "hierarchical_pipelined",
+                  "As hierarchical_direct, with three messages under way: for long ones"),
+              Invariance::wide),
     one<tree_broadcast, textbook::tree_broadcast, textbook::up_or_down>(
         Collective::broadcast, "tree", Over::links,
         "Down two binary trees, half of the data each: log2 n hops"),

@@ -23,6 +23,9 @@ struct PlanRequest {
   bool scales = true;  // reductions: for every operator; false: for those alone that do not scale
                        // inputs (neither avg nor pre_multiplied_sum), which saves copies
   std::vector<int> groups = {};  // hierarchical: ranks of each group, if that is no rule as `group`
+  bool in_order =
+      false;  // reductions: the sum of a group, then the groups' sums in their order, so
+              // that the bits of float32 and float64 are invariant (Invariance::wide)
 };
 
 /// Whether an algorithm for this collective that is composed of two needs groups of equal size.
@@ -47,8 +50,8 @@ struct Algorithm {
   bool follows_order;  // each rank sends to the next one in its order alone, so lanes may have
                        // orders of their own
   bool equal_groups;   // hierarchical: refuses groups of different sizes
-  bool invariant;      // reductions: each result is the canonical expression (VerifyOptions), where
-                       // the ranks keep their numbers
+  Invariance invariant;  // reductions: for which types each result is the canonical expression, in
+                         // plans for Domains::subtrees(); `wide` ones with PlanRequest::in_order
   /// Rank `rank`'s part. Throws Error(invalid_argument) for a request that it cannot serve.
   RankPlan (*generate)(const PlanRequest& request, int rank);
   /// The textbook's traffic of rank `rank`, in chunks per tile.

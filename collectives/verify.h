@@ -21,9 +21,9 @@
 //    once, in the order of the ranks; and that sum is compressed once. No rank addresses another's
 //    memory;
 //  - if asked for: invariant bits. Each result is the canonical expression, a balanced tree over
-//  the
-//    ranks' inputs in their order, rounded once (docs/determinism.md); so it has the bits of every
-//    other plan that has this proof;
+//    the ranks' inputs in their order (docs/determinism.md); so it has the bits of every other plan
+//    that has this proof. It is rounded once; or the proof holds for types alone that are stored as
+//    they are summed (Invariance::wide);
 //  - a remote operand @r is used only after a signal from r, a message without data (it carries
 //    r's addresses).
 #pragma once
@@ -36,6 +36,13 @@
 
 namespace tutti {
 
+/// For which types a plan's sums have invariant bits (docs/determinism.md).
+enum class Invariance : std::uint8_t {
+  none,
+  wide,  // float32 and float64 alone: partial sums are stored, which rounds narrower types
+  all,   // of every type: no partial sum is stored
+};
+
 /// A rank's traffic in one tile, in chunks (a chunk that crosses a link, or another rank's memory).
 struct Traffic {
   std::uint64_t sent = 0;      // chunks put on links to others, or written to their memory
@@ -44,11 +51,12 @@ struct Traffic {
 };
 
 struct VerifyOptions {
-  bool in_place = false;   // in and out coincide as NCCL defines
-  bool scales = true;      // for every operator; false: for those that do not scale inputs as they
-                           // read them, so that a copy of an input has the bits of the input
-  bool invariant = false;  // reductions: also that each result is the canonical expression, where
-                           // steps combine in the canonical order (CombineOptions::canonical)
+  bool in_place = false;  // in and out coincide as NCCL defines
+  bool scales = true;     // for every operator; false: for those that do not scale inputs as they
+                          // read them, so that a copy of an input has the bits of the input
+  Invariance invariant = Invariance::none;  // reductions: also that each result is the canonical
+                                            // expression for these types, where steps combine in
+                                            // the canonical order (CombineOptions::canonical)
 };
 
 struct Verdict {

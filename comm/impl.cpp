@@ -337,7 +337,7 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
                                                              std::uint64_t id,
                                                              const Options& its_options) {
   RankGroup::Ranks its_ranks{0, {}, std::move(keys), id};
-  const Options inherited = on_same_gpu(its_options);
+  const Options mine = inherited(its_options);
   for (const int r : ranks) {
     if (r == group->rank()) its_ranks.rank = static_cast<int>(its_ranks.members.size());
     its_ranks.members.push_back(group->member(r));
@@ -349,8 +349,7 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
   for (const int r : ranks) its_geometry.gpus.push_back(geometry.gpus[static_cast<std::size_t>(r)]);
   try {
     return std::make_unique<Impl>(
-        open_subsession(*group, its_geometry, membership, std::move(its_ranks), inherited),
-        inherited);
+        open_subsession(*group, its_geometry, membership, std::move(its_ranks), mine), mine);
   } catch (const Error& e) {
     // It counts the ranks of a communicator that has not come to be; the caller knows this one.
     if (e.rank() < 0 || static_cast<std::size_t>(e.rank()) >= ranks.size()) throw;

@@ -142,9 +142,11 @@ struct Communicator::Impl {
   void end(const std::string& why);
   /// Before use_plan(): what was prepared runs another plan.
   void forget_calls();
-  /// `its_options` with this communicator's GPU, unless they name one.
-  Options on_same_gpu(Options its_options) const {
+  /// `its_options`, of a communicator that is made of this one: with its GPU, unless they name one,
+  /// and with invariant bits where it has them.
+  Options inherited(Options its_options) const {
     if (its_options.gpu < 0) its_options.gpu = options.gpu;
+    its_options.invariant = its_options.invariant || geometry.invariant;
     return its_options;
   }
   /// This rank's part of a new communicator of some ranks of this one; `keys` name their segments,

@@ -65,7 +65,7 @@ Communicator Communicator::reconfigure(std::span<const std::string> handles, std
   i.check_process();
   if (group_is_open()) throw Error(ErrorCode::invalid_usage, "reconfigure() inside of a group()");
   options.check();
-  const Options mine = i.on_same_gpu(options);
+  const Options mine = i.inherited(options);
   MeetingPoint& meeting_point = i.membership->meeting_point();
   Session session;
   try {
@@ -92,7 +92,7 @@ Communicator Communicator::grow(const UniqueId& id, int size, const Options& opt
                             "members and newcomers",
                             size, this->size()));
   }
-  const Options mine = i.on_same_gpu(options);
+  const Options mine = i.inherited(options);
   return Communicator(
       std::make_unique<Impl>(open_session(id, rank(), size, mine, i.membership), mine));
 }

@@ -59,13 +59,13 @@ Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layout
       hosts_(platform.hosts),
       layouts_{platform.layout()},
       gpu_layouts_(std::move(gpu_layouts)),
+      subtrees_{Domains::subtrees(hosts_)},
       chooser_(platform),
       gpu_chooser_(on_gpus(platform)) {
   for (const Algorithm& a : algorithms()) {
     if (a.name != algorithm || a.compressed || !chooser_.may_run(a)) continue;
     wished_[static_cast<std::size_t>(a.collective)] = &a;
     if (rules_.round_once && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
-    if (rules_.invariant && !a.invariant) variant_.insert(a.collective);
   }
 }
 
@@ -78,9 +78,24 @@ bool Plans::must_be_invariant(const Signature& call) const {
   return rules_.invariant && is_reduction(call.collective) && order_matters(call.kind, call.type);
 }
 
-std::span<const Domains> Plans::layouts_for(const Algorithm& algorithm,
-                                            std::span<const Domains> usual) const {
-  return rules_.invariant && algorithm.invariant ? as_numbered_ : usual;
+void Plans::check_invariance(const Signature& call) const {
+  const auto refuse = [&](const std::string& whose, const char* what_to_do) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("{} of {}: the bits of {} are its own, but they are to be invariant "
+                            "(Options::invariant, TUTTI_INVARIANT); {}",
+                            name(call.collective), name(call.type), whose, what_to_do));
+  };
+  if (const ReadyPlan* const given = users(call.collective, call.root, false)) {
+    if (given->rounds_once || !rounds_when_stored(call.kind, call.type)) return;
+    refuse(
+        fmt::format("the plan \"{}\" that was given for it", given->plan.header.algorithm),
+        "it stores partial sums, which rounds this type: take a plan that sums all inputs in one "
+        "step, as two_shot does");
+  }
+  const Algorithm* const wished = wished_for(call);
+  if (wished == nullptr || includes(wished->invariant, call.type)) return;
+  refuse(fmt::format("the algorithm {} (TUTTI_ALGORITHM)", wished->name),
+         "`tutti plan list` says whose are, for which types");
 }
 
 void Plans::check(const Signature& call) const {
@@ -93,16 +108,7 @@ void Plans::check(const Signature& call) const {
                                 ? "invariant (Options::invariant, TUTTI_INVARIANT)"
                                 : "rounded once (Options::round_once, TUTTI_ROUND_ONCE)"));
   }
-  // A plan of the user's is invariant, or prove() has refused it.
-  if (must_be_invariant(call) && users(call.collective, call.root, false) == nullptr &&
-      variant_.contains(call.collective)) {
-    throw Error(ErrorCode::invalid_usage,
-                fmt::format("{} of {}: the bits of the algorithm {} (TUTTI_ALGORITHM) are its own, "
-                            "but they are to be invariant (Options::invariant, TUTTI_INVARIANT); "
-                            "`tutti plan list` says whose are",
-                            name(call.collective), name(call.type),
-                            wished_[static_cast<std::size_t>(call.collective)]->name));
-  }
+  if (must_be_invariant(call)) check_invariance(call);
   if (!must_round_once(call)) return;
   const auto refuse = [&](const std::string& what) {
     throw Error(
@@ -162,13 +168,15 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     }
     // In the canonical order a scaled input has the bits of its copy, and an average scales none.
     const bool scales = scales_inputs(call.kind, call.type) && !rules_.invariant;
+    const bool in_order = must_be_invariant(call);
     const bool on_gpus = where == Where::gpu && !gpu_layouts_.empty();
-    std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales, on_gpus}];
+    std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales, in_order, on_gpus}];
     if (!plan) {
       PlanRequest request;
       request.root = root;
       request.scales = scales;
-      plan = ready(*a, request, layouts_for(*a, on_gpus ? gpu_layouts_ : layouts_));
+      request.in_order = in_order;
+      plan = ready(*a, request, in_order ? subtrees_ : on_gpus ? gpu_layouts_ : layouts_);
       if (collective == Collective::all_to_all_v && a->windows) {
         plan->of_short_blocks = &get(call, bytes, Access::none);
       }
@@ -252,7 +260,10 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   std::uint32_t roundings = 0;
   for (const bool in_place : {false, true}) {
     if (in_place && !has_in_place(plan.header.collective)) continue;
-    const Verdict verdict = verify(plan, {.in_place = in_place, .invariant = rules_.invariant});
+    // For which types is a question of each call: check().
+    const Verdict verdict =
+        verify(plan, {.in_place = in_place,
+                      .invariant = rules_.invariant ? Invariance::wide : Invariance::none});
     if (!verdict.proved) {
       throw Error(ErrorCode::unproven_plan, what + "is not proved" + (in_place ? " in place" : "") +
                                                 (rules_.invariant ? " to be invariant" : "") +

@@ -78,11 +78,10 @@ class Plans {
   }
 
  private:
+  /// As check(), of a call whose bits have to be invariant.
+  void check_invariance(const Signature& call) const;
   bool must_round_once(const Signature& call) const;
   bool must_be_invariant(const Signature& call) const;
-  /// Those that the plans of `algorithm` are made for: the canonical order is the ranks' own.
-  std::span<const Domains> layouts_for(const Algorithm& algorithm,
-                                       std::span<const Domains> usual) const;
   /// Null: the user did not say, or the call is compressed, which is a wish of its own.
   const Algorithm* wished_for(const Signature& call) const {
     return call.compressed ? nullptr : wished_[static_cast<std::size_t>(call.collective)];
@@ -101,14 +100,14 @@ class Plans {
   ConnectionShape links_;
   SumRules rules_;
   std::array<const Algorithm*, kCollectives> wished_{};  // by collective, where it can run
-  std::set<Collective> conflicts_;  // where `algorithm` rounds more than once, but must not; or
-  std::set<Collective> variant_;    // where its bits are its own, but must not be
+  std::set<Collective> conflicts_;  // where `algorithm` rounds more than once, but must not
   Domains hosts_;
   std::vector<Domains> layouts_, gpu_layouts_;  // by lane
-  std::vector<Domains> as_numbered_{1};         // the ranks in their own order
+  std::vector<Domains> subtrees_;               // for invariant bits: the ranks in their own order
   Chooser chooser_, gpu_chooser_;
-  // By root, PlanRequest::scales, and whether on GPUs that have a layout of their own.
-  std::map<std::tuple<const Algorithm*, int, bool, bool>, std::unique_ptr<ReadyPlan>> generated_;
+  // By root, PlanRequest::scales and in_order, and whether on GPUs that have a layout of their own.
+  std::map<std::tuple<const Algorithm*, int, bool, bool, bool>, std::unique_ptr<ReadyPlan>>
+      generated_;
   std::map<std::tuple<int, bool, bool>, std::unique_ptr<ReadyPlan>> point_to_point_;
   std::map<std::tuple<Collective, int, bool>, std::unique_ptr<ReadyPlan>> users_;
   std::vector<std::unique_ptr<ReadyPlan>> replaced_;  // a GPU knows plans by their addresses

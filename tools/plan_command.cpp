@@ -27,6 +27,18 @@ std::string_view windows_of(const Algorithm& a, const PlanRequest& request) {
   return use_of(a, request, {}, {}).reach.link_data ? "inside" : "all";
 }
 
+std::string_view invariance_of(const Algorithm& a) {
+  switch (a.invariant) {
+    case Invariance::none:
+      break;
+    case Invariance::wide:
+      return "float32+";
+    case Invariance::all:
+      return "yes";
+  }
+  return "-";
+}
+
 void list() {
   constexpr int kRanks = 16;
   constexpr auto kRow = "{:<17} {:<22} {:<8} {:<6} {:<8} {:<10} {}\n";
@@ -40,14 +52,15 @@ void list() {
                                     ? fmt::format("{}", verify(generate_plan(a, request)).roundings)
                                     : "-";
     fmt::print(kRow, name(a.collective), a.name, windows_of(a, request), a.lanes ? "yes" : "-",
-               rounded, a.invariant ? "yes" : "-", a.summary);
+               rounded, invariance_of(a), a.summary);
   }
   fmt::print(
       "\nWINDOWS: addresses memory of all ranks, or inside of a group (a host) alone.\n"
       "ROUNDED: how often a sum of 16- or 8-bit floats is rounded on its way, with {} ranks "
       "(see TUTTI_ROUND_ONCE).\n"
-      "INVARIANT: the bits of its results depend on the inputs and the order of the ranks alone "
-      "(see TUTTI_INVARIANT).\n",
+      "INVARIANT: the bits of its sums depend on the inputs and the order of the ranks alone (see "
+      "TUTTI_INVARIANT);\n  float32+: those of float32 and float64, in the order that `tutti plan "
+      "show ... --invariant` has.\n",
       kRanks);
 }
 
@@ -73,7 +86,7 @@ std::string plural(std::uint64_t n, std::string_view what) {
 }
 
 /// Runs the proof, says how it went, and returns whether it succeeded.
-bool prove(const PlanParts& plan, bool in_place, bool invariant, Verdict& verdict) {
+bool prove(const PlanParts& plan, bool in_place, Invariance invariant, Verdict& verdict) {
   const auto start = std::chrono::steady_clock::now();
   verdict = verify(plan, {.in_place = in_place, .invariant = invariant});
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
@@ -168,15 +181,15 @@ bool print_needs(Plan plan) {
   return true;
 }
 
-void prove_all(const PlanSource& source, bool only_in_place, bool invariant) {
-  const PlanParts plan = source.parts(invariant);
+void prove_all(const PlanSource& source, bool only_in_place) {
+  const PlanParts plan = source.parts();
   source.check_provable();
   const PlanHeader& h = plan.header;
   if (only_in_place && !has_in_place(h.collective)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} has no in-place form; leave --in-place out", name(h.collective)));
   }
-  if (invariant && !is_reduction(h.collective)) {
+  if (source.is_invariant() && !is_reduction(h.collective)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} reduces nothing: its bits are those of its inputs; leave "
                             "--invariant out",
@@ -185,6 +198,8 @@ void prove_all(const PlanSource& source, bool only_in_place, bool invariant) {
   fmt::print("{} {} on {}, {} a rank, {} a link\n", name(h.collective), h.algorithm,
              plural(static_cast<std::uint64_t>(h.ranks), "rank"), plural(h.lanes, "lane"),
              plural(h.slots, "slot"));
+  // Verdict::roundings says whether it is so for all types.
+  const Invariance invariant = source.is_invariant() ? Invariance::wide : Invariance::none;
   Verdict verdict;
   bool proved = true;
   if (!only_in_place) proved = prove(plan, false, invariant, verdict);
@@ -196,8 +211,9 @@ void prove_all(const PlanSource& source, bool only_in_place, bool invariant) {
     fmt::print("  {:<13} {}, where it is of 16- or 8-bit floats\n", "a sum rounded",
                plural(verdict.roundings, "time"));
   }
-  if (invariant) {
-    fmt::print("  {:<13} each result is the canonical expression of its inputs\n", "invariant");
+  if (source.is_invariant()) {
+    fmt::print("  {:<13} each result is the canonical expression of its inputs{}\n", "invariant",
+               verdict.roundings > 1 ? ", for float32 and float64" : "");
   }
   const Domains hosts = source.hosts(h.ranks);
   if (!print_traffic(source, h, verdict)) {
@@ -216,7 +232,6 @@ struct Arguments {
   int rank = -1;
   std::string output;
   bool in_place = false;
-  bool invariant = false;
 };
 
 }  // namespace
@@ -257,9 +272,6 @@ void add_plan_command(CLI::App& app) {
       [](CLI::App& command, Arguments& a) {
         command.add_flag("--in-place", a.in_place,
                          "Only in place (else: out of place, then in place if that exists)");
-        command.add_flag("--invariant", a.invariant,
-                         "Also that each result is the canonical expression, whose bits depend on "
-                         "the inputs and the order of the ranks alone");
         command.footer(
             "Exit status: 0 proved; 1 not proved, or no plan for a communicator, and stderr "
             "says why; 2 bad usage.\n"
@@ -267,9 +279,10 @@ void add_plan_command(CLI::App& app) {
             "  tutti plan verify reduce --algorithm tree --ranks 12 --root 3\n"
             "  tutti plan verify all_reduce --algorithm hierarchical_direct --hosts 2x4\n"
             "  tutti plan verify all_reduce --algorithm two_shot --ranks 7 --invariant\n"
+            "  tutti plan verify all_reduce -a hierarchical_direct --hosts 2x4 --invariant\n"
             "  tutti plan verify --file my_plan.txt");
       },
-      [](const Arguments& a) { prove_all(a.source, a.in_place, a.invariant); });
+      [](const Arguments& a) { prove_all(a.source, a.in_place); });
   add(
       "draw", "Draw a plan as a space-time picture (SVG)",
       [](CLI::App& command, Arguments& a) {

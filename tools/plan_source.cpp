@@ -60,6 +60,9 @@ void PlanSource::add_options(CLI::App& command) {
       ->check(CLI::Range(1u, TextLimits::lanes));
   add("--group", group_, "Ranks per group of a hierarchical algorithm [near the root of N]", "G")
       ->check(CLI::PositiveNumber);
+  command.add_flag("--invariant", invariant_,
+                   "The plan whose bits depend on the inputs and the order of the ranks alone, as "
+                   "with\nTUTTI_INVARIANT=1; to verify it is to prove that, too");
   command.add_option("-f,--file", file_, "Instead of these: read the plan from a file (-: stdin)")
       ->type_name("FILE");
 }
@@ -101,7 +104,14 @@ PlanRequest PlanSource::request() const {
   if (root_ >= ranks) {
     refuse(fmt::format("--root {} is not one of the ranks 0 to {}", root_, ranks - 1));
   }
-  return {collective, ranks, root_, lanes_, group_};
+  PlanRequest r{collective, ranks, root_, lanes_, group_};
+  r.in_order = invariant_ && algorithm().invariant != Invariance::none;
+  return r;
+}
+
+Domains PlanSource::layout(int ranks) const {
+  const Domains given = hosts(ranks);
+  return invariant_ && algorithm().invariant != Invariance::none ? Domains::subtrees(given) : given;
 }
 
 Plan PlanSource::load_file() const {
@@ -112,11 +122,11 @@ Plan PlanSource::load_file() const {
   return plan_from_text(read_text(file_, "plan"));
 }
 
-PlanParts PlanSource::parts(bool invariant) const {
+PlanParts PlanSource::parts() const {
   if (!is_file()) {
     const PlanRequest r = request();
     const Algorithm& a = algorithm();
-    const Domains layout = invariant && a.invariant ? Domains() : hosts(r.ranks);
+    const Domains layout = this->layout(r.ranks);
     return {generate(a, r, 0, layout).header,
             [&a, r, layout](int rank) { return generate(a, r, rank, layout); }};
   }
@@ -154,7 +164,7 @@ void PlanSource::check_provable() const {
                     "others; a plan for at most {} ranks can be proved: ask for fewer",
                     collective_, algorithm_, r.ranks, kMostRanksProved));
   }
-  const Domains layout = hosts(r.ranks);
+  const Domains layout = this->layout(r.ranks);
   Traffic all;
   for (int rank = 0; rank < r.ranks; ++rank) {
     const Traffic t = tutti::textbook(algorithm(), r, rank, layout);
@@ -173,7 +183,8 @@ void PlanSource::check_provable() const {
 std::function<Traffic(int rank)> PlanSource::textbook() const {
   const PlanRequest r = request();
   const Algorithm& a = algorithm();
-  return [&a, r, layout = hosts(r.ranks)](int rank) { return tutti::textbook(a, r, rank, layout); };
+  return
+      [&a, r, layout = layout(r.ranks)](int rank) { return tutti::textbook(a, r, rank, layout); };
 }
 
 }  // namespace tutti

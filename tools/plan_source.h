@@ -17,14 +17,15 @@ std::string known_collectives();
 
 class PlanSource {
  public:
-  /// Adds COLLECTIVE --algorithm --ranks --hosts --root --lanes --group and --file. This object
-  /// must stay where it is while the command line is parsed.
+  /// Adds COLLECTIVE --algorithm --ranks --hosts --root --lanes --group --invariant and --file.
+  /// This object must stay where it is while the command line is parsed.
   void add_options(CLI::App& command);
 
   bool is_file() const { return !file_.empty(); }
+  bool is_invariant() const { return invariant_; }
   Plan load_file() const;
   /// Each rank's part when it is asked for.
-  PlanParts parts(bool invariant = false) const;
+  PlanParts parts() const;
   /// The whole plan at once, if it is small enough to be drawn.
   Plan load_for_drawing() const;
   /// Refuses a plan that is too large for a proof, by the textbook's traffic.
@@ -37,6 +38,7 @@ class PlanSource {
  private:
   const Algorithm& algorithm() const;
   PlanRequest request() const;
+  Domains layout(int ranks) const;
 
   std::vector<CLI::Option*> of_an_algorithm_;  // that make no sense with a file
   std::string collective_;
@@ -47,6 +49,7 @@ class PlanSource {
   int root_ = 0;
   std::uint32_t lanes_ = 1;
   int group_ = 0;
+  bool invariant_ = false;
 };
 
 }  // namespace tutti

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -46,10 +47,13 @@ class Backend final : public ::c10d::Backend {
   using OptionsPointer = c10::intrusive_ptr<Options>;
 
   /// All ranks meet by `store`, over which the secret of the group travels; unless the options
-  /// enable reconfigure().
-  Backend(const StorePointer& store, int rank, int size, OptionsPointer options);
+  /// enable reconfigure(). `invariant`: as tutti::Options has it, of this group and of what split()
+  /// and merge() make of it; none: as TUTTI_INVARIANT says.
+  Backend(const StorePointer& store, int rank, int size, OptionsPointer options,
+          std::optional<bool> invariant);
   /// For ranks that have met.
-  Backend(const StorePointer& store, Communicator comm, OptionsPointer options);
+  Backend(const StorePointer& store, Communicator comm, OptionsPointer options,
+          std::optional<bool> invariant);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "tutti"; }
@@ -211,6 +215,7 @@ class Backend final : public ::c10d::Backend {
 
   OptionsPointer options_;
   StorePointer store_;
+  const std::optional<bool> invariant_;
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   mutable std::mutex mutex_;  // of calls
   // Of comm_ itself, for what needs no turn: abort(), getError(), wake().

@@ -31,22 +31,28 @@ Backend::OptionsPointer met_at_once(const Backend::OptionsPointer& options) {
 
 }  // namespace
 
-Backend::Backend(const StorePointer& store, int rank, int size, OptionsPointer options)
-    : ::c10d::Backend(rank, size), options_(std::move(options)), store_(store) {
+Backend::Backend(const StorePointer& store, int rank, int size, OptionsPointer options,
+                 std::optional<bool> invariant)
+    : ::c10d::Backend(rank, size),
+      options_(std::move(options)),
+      store_(store),
+      invariant_(invariant) {
   const WithoutPython without;
   const EndedByCtrlC interruptible;
   formed_ = !enables_reconfigure(*options_);
   comm_ = translated([&] {
-    return formed_ ? meet(*store, rank, size, options_->timeout)
-                   : Communicator::alone(options_of(options_->timeout));
+    const tutti::Options its = options_of(options_->timeout, invariant_);
+    return formed_ ? meet(*store, rank, size, its) : Communicator::alone(its);
   });
   init();
 }
 
-Backend::Backend(const StorePointer& store, Communicator comm, OptionsPointer options)
+Backend::Backend(const StorePointer& store, Communicator comm, OptionsPointer options,
+                 std::optional<bool> invariant)
     : ::c10d::Backend(comm.rank(), comm.size()),
       options_(std::move(options)),
       store_(store),
+      invariant_(invariant),
       comm_(std::move(comm)) {
   init();
 }
@@ -127,7 +133,8 @@ c10::intrusive_ptr<::c10d::Backend> Backend::split(const StorePointer& store,
   const auto me = std::ranges::find(members, rank_);
   if (me == members.end()) return nullptr;
   return c10::make_intrusive<Backend>(store, static_cast<int>(me - members.begin()),
-                                      static_cast<int>(members.size()), met_at_once(opts));
+                                      static_cast<int>(members.size()), met_at_once(opts),
+                                      invariant_);
 }
 
 bool Backend::supportsShrinking() const { return true; }
@@ -146,13 +153,13 @@ c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64
   if (messages_) messages_->leave();
   Communicator made = translated([&] { return comm_.shrink(gone, options_of(options->timeout)); });
   auto store = c10::make_intrusive<::c10d::PrefixStore>("tutti/shrunk", store_);
-  return c10::make_intrusive<Backend>(store, std::move(made), std::move(options));
+  return c10::make_intrusive<Backend>(store, std::move(made), std::move(options), invariant_);
 }
 
 c10::intrusive_ptr<::c10d::Backend> Backend::merge(const StorePointer& store,
                                                    const OptionsPointer& opts, const int& rank,
                                                    const int& size) {
-  return c10::make_intrusive<Backend>(store, rank, size, met_at_once(opts));
+  return c10::make_intrusive<Backend>(store, rank, size, met_at_once(opts), invariant_);
 }
 
 std::shared_ptr<c10::Allocator> Backend::getMemAllocator() { return window_allocator(); }

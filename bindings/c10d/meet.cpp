@@ -28,22 +28,22 @@ bool on_one_host() {
 
 }  // namespace
 
-Options options_of(std::chrono::milliseconds timeout) {
+Options options_of(std::chrono::milliseconds timeout, std::optional<bool> invariant) {
   Options options;
   options.timeout = timeout;
   options.rendezvous_timeout = timeout;
+  if (invariant) options.invariant = *invariant;
   return options;
 }
 
-Communicator meet(::c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
-  const Options options = options_of(timeout);
+Communicator meet(::c10d::Store& store, int rank, int size, const Options& options) {
   if (size == 1) return std::move(Communicator::create_local(1, options).front());
   if (rank != 0) {
     const UniqueId id = unique_id_from_string(store.get_to_str(kId));
     return Communicator::create(id, rank, size, options);
   }
   MeetingPlace place = on_one_host() ? MeetingPlace() : MeetingPlace::among_hosts();
-  place.timeout = timeout;
+  place.timeout = options.rendezvous_timeout;
   const UniqueId id = make_unique_id(place);
   store.set(kId, to_string(id));
   Communicator made = Communicator::create(id, rank, size, options);

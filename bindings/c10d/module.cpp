@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -59,11 +60,13 @@ TUTTI_C10D_EXPORT void tutti_c10d_set_main_thread(unsigned long ident) {
 }
 
 /// Makes a backend, and hands it over in the process group that is registered as `place`, whose
-/// store the ranks meet in. What fails is raised in Python, whose lock the caller holds.
+/// store the ranks meet in. `invariant`: 0 or 1; -1: as TUTTI_INVARIANT says. What fails is raised
+/// in Python, whose lock the caller holds.
 TUTTI_C10D_EXPORT void tutti_c10d_create(const char* place, int rank, int size,
                                          std::int64_t timeout_ms,
                                          [[maybe_unused]] bool enable_reconfigure, const char* name,
-                                         const std::uint64_t* global_ranks, std::size_t count) {
+                                         const std::uint64_t* global_ranks, std::size_t count,
+                                         int invariant) {
   try {
     const auto group = ::c10d::resolve_process_group(place);
     auto options = c10::make_intrusive<::c10d::Backend::Options>(
@@ -74,8 +77,9 @@ TUTTI_C10D_EXPORT void tutti_c10d_create(const char* place, int rank, int size,
     options->group_name = name;
     options->global_ranks_in_group.assign(global_ranks, global_ranks + count);
     group->setBackend(c10::DeviceType::CPU, ::c10d::ProcessGroup::BackendType::CUSTOM,
-                      c10::make_intrusive<tutti::pytorch::Backend>(group->getStore(), rank, size,
-                                                                   std::move(options)));
+                      c10::make_intrusive<tutti::pytorch::Backend>(
+                          group->getStore(), rank, size, std::move(options),
+                          invariant < 0 ? std::nullopt : std::optional(invariant != 0)));
   } catch (...) {
     raise_in_python();
   }

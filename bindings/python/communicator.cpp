@@ -33,37 +33,46 @@ void bind_making(nb::class_<PythonCommunicator>& c) {
   c.def_static(
       "from_environment",
       [](std::optional<double> timeout, std::optional<double> rendezvous_timeout,
-         std::optional<std::string> algorithm) {
-        const Options options = options_of(timeout, rendezvous_timeout, std::move(algorithm));
+         std::optional<std::string> algorithm, std::optional<bool> invariant) {
+        const Options options =
+            options_of(timeout, rendezvous_timeout, std::move(algorithm), invariant);
         const Waiting waiting;
         return PythonCommunicator(Communicator::from_environment(options));
       },
       nb::kw_only(), "timeout"_a = nb::none(), "rendezvous_timeout"_a = nb::none(),
-      "algorithm"_a = nb::none(),
+      "algorithm"_a = nb::none(), "invariant"_a = nb::none(),
       "The communicator of the job that a launcher started: tutti run, torchrun, mpirun or srun;\n"
       "of one rank where there is none. Blocks until all ranks are there.\n\n"
       "timeout: seconds that an operation may take (0: any time); rendezvous_timeout: seconds for\n"
-      "all ranks to appear; algorithm: the one to be used where it exists. None: as the\n"
+      "all ranks to appear; algorithm: the one to be used where it exists; invariant: whether the\n"
+      "bits of sums depend on the inputs and the order of the ranks alone. All ranks ask for "
+      "that,\n"
+      "or Mismatch names two that differ. Communicators made of this one have it, too. None: as "
+      "the\n"
       "environment says (TUTTI_TIMEOUT, ...).");
   c.def_static(
       "create",
       [](const std::string& id, int rank, int size, std::optional<double> timeout,
-         std::optional<double> rendezvous_timeout, std::optional<std::string> algorithm) {
-        const Options options = options_of(timeout, rendezvous_timeout, std::move(algorithm));
+         std::optional<double> rendezvous_timeout, std::optional<std::string> algorithm,
+         std::optional<bool> invariant) {
+        const Options options =
+            options_of(timeout, rendezvous_timeout, std::move(algorithm), invariant);
         const UniqueId unique = unique_id_from_string(id);
         const Waiting waiting;
         return PythonCommunicator(Communicator::create(unique, rank, size, options));
       },
       "id"_a, "rank"_a, "size"_a, nb::kw_only(), "timeout"_a = nb::none(),
-      "rendezvous_timeout"_a = nb::none(), "algorithm"_a = nb::none(),
+      "rendezvous_timeout"_a = nb::none(), "algorithm"_a = nb::none(), "invariant"_a = nb::none(),
       "All `size` ranks call this with the same id, which one of them has from make_unique_id()\n"
       "and has brought to the others.");
   c.def_static(
       "create_local",
-      [](int size, std::optional<double> timeout, std::optional<std::string> algorithm) {
+      [](int size, std::optional<double> timeout, std::optional<std::string> algorithm,
+         std::optional<bool> invariant) {
         std::vector<Communicator> made;
         {
-          const Options options = options_of(timeout, std::nullopt, std::move(algorithm));
+          const Options options =
+              options_of(timeout, std::nullopt, std::move(algorithm), invariant);
           const Waiting waiting;
           made = Communicator::create_local(size, options);
         }
@@ -72,15 +81,18 @@ void bind_making(nb::class_<PythonCommunicator>& c) {
         return all;
       },
       "size"_a, nb::kw_only(), "timeout"_a = nb::none(), "algorithm"_a = nb::none(),
+      "invariant"_a = nb::none(),
       "A list of `size` communicators, one for each of that many threads of this process.");
   c.def_static(
       "alone",
-      [](std::optional<double> timeout, std::optional<std::string> algorithm) {
-        const Options options = options_of(timeout, std::nullopt, std::move(algorithm));
+      [](std::optional<double> timeout, std::optional<std::string> algorithm,
+         std::optional<bool> invariant) {
+        const Options options = options_of(timeout, std::nullopt, std::move(algorithm), invariant);
         const Waiting waiting;
         return PythonCommunicator(Communicator::alone(options));
       },
       nb::kw_only(), "timeout"_a = nb::none(), "algorithm"_a = nb::none(),
+      "invariant"_a = nb::none(),
       "One rank, which others may meet later: see handle and reconfigure().");
 }
 
@@ -227,11 +239,12 @@ void bind_groups(nb::module_& module) {
 }  // namespace
 
 Options options_of(std::optional<double> timeout, std::optional<double> rendezvous_timeout,
-                   std::optional<std::string> algorithm) {
+                   std::optional<std::string> algorithm, std::optional<bool> invariant) {
   Options options;
   if (timeout) options.timeout = to_nanoseconds(*timeout);
   if (rendezvous_timeout) options.rendezvous_timeout = to_nanoseconds(*rendezvous_timeout);
   if (algorithm) options.algorithm = *algorithm;
+  if (invariant) options.invariant = *invariant;
   return options;
 }
 

@@ -136,7 +136,7 @@ class PythonCommunicator {
 
 /// Options from keyword arguments; None: the default.
 Options options_of(std::optional<double> timeout, std::optional<double> rendezvous_timeout,
-                   std::optional<std::string> algorithm);
+                   std::optional<std::string> algorithm, std::optional<bool> invariant = {});
 
 /// Adds its collectives and messages to the class.
 void bind_collectives(nb::class_<PythonCommunicator>& c);

@@ -43,8 +43,8 @@ void bind_elastic(nb::module_& module) {
   c.def(
       "join",
       [](ElasticJob& self, PythonCommunicator* comm, std::optional<double> timeout,
-         std::optional<double> rendezvous_timeout) {
-        const Options options = options_of(timeout, rendezvous_timeout, std::nullopt);
+         std::optional<double> rendezvous_timeout, std::optional<bool> invariant) {
+        const Options options = options_of(timeout, rendezvous_timeout, std::nullopt, invariant);
         if (comm == nullptr) {
           Communicator first;
           const Waiting waiting;
@@ -57,11 +57,13 @@ void bind_elastic(nb::module_& module) {
         return PythonCommunicator(std::exchange(comm->get(), {}));
       },
       "comm"_a.none() = nb::none(), nb::kw_only(), "timeout"_a = nb::none(),
-      "rendezvous_timeout"_a = nb::none(),
+      "rendezvous_timeout"_a = nb::none(), "invariant"_a = nb::none(),
       "The next communicator, of the ranks that are there: those of before in their order, then "
       "the\n"
       "new ones. All ranks call this. `comm`, the one before, may have failed; it ends.\n\n"
-      "rendezvous_timeout: seconds for the whole call.");
+      "rendezvous_timeout: seconds for the whole call; invariant: as from_environment() has it, "
+      "the\n"
+      "same on all ranks.");
 }
 
 }  // namespace tutti::python

@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
+#include <span>
 
 #include "collectives/algorithms/common.h"
 #include "core/error.h"
@@ -23,7 +25,9 @@ Groups::Groups(const PlanRequest& request, int rank)
         fmt::format("groups of {} ranks, of {} in all; ask for 1 to {}, or 0 to leave it open",
                     size, ranks, ranks));
   }
-  if (size == 0) {  // of the divisors around the square root, the one below is the nearer
+  if (size == 0 && request.in_order) {
+    while (size < 1 || size * 2 <= ranks / (size * 2)) size = std::max(size * 2, 1);
+  } else if (size == 0) {  // of the divisors around the square root, the one below is the nearer
     for (int d = 1; d <= ranks / d; ++d) {
       if (ranks % d == 0) size = d;
     }
@@ -71,6 +75,17 @@ void Groups::need_equal(Collective c) const {
               fmt::format("hierarchical {} needs groups of equal size, and {} does not divide {}; "
                           "ask for a divisor, or 0 to leave it open",
                           name(c), size, ranks));
+}
+
+void Groups::need_subtrees() const {
+  bool are = count() == 1 || (std::has_single_bit(u32(size)) && size_of(count() - 1) <= size);
+  for (int k = 1; k + 1 < count(); ++k) are = are && size_of(k) == size;
+  if (are) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("sums of groups are parts of the canonical expression of {} ranks where "
+                          "each group has as many, a power of two, and the last as many or fewer; "
+                          "but these begin at ranks {}",
+                          ranks, fmt::join(std::span(begins).first(u32(count())), ", ")));
 }
 
 std::vector<int> Groups::inside() const {

@@ -21,6 +21,10 @@
 // messages of each kind in a tile, of which the first are on their way while the others are made:
 // for long calls, as short ones would be many empty messages.
 //
+// In the canonical order (PlanRequest::in_order) an owner first stores the sum of its own group,
+// and then adds the groups' sums in their order: a pass over its chunk more, and no other bytes
+// across.
+//
 // A rank makes all its sums before it waits for others', so there must be a slot for each, and in
 // all_reduce for the first result besides.
 #include <span>
@@ -39,10 +43,12 @@ constexpr std::uint32_t kDepth = 3;
 /// A rank's group, and whom it deals with in the others.
 class Team {
  public:
-  Team(const PlanRequest& request, int rank) : groups_(request, rank) {
+  Team(const PlanRequest& request, int rank)
+      : groups_(request, rank), in_order_(request.in_order && groups_.count() > 1) {
     for (const int q : groups_.inside()) {
       if (q != rank) peers_.push_back(q);
     }
+    if (in_order_) groups_.need_subtrees();
   }
 
   const Groups& groups() const { return groups_; }
@@ -52,9 +58,7 @@ class Team {
   /// Of this rank, one in each other group.
   std::vector<int> deputies() const {
     std::vector<int> all;
-    for (const int k : others(groups_.count(), groups_.mine)) {
-      all.push_back(groups_.begin(k) + groups_.index % groups_.size_of(k));
-    }
+    for (const int k : others(groups_.count(), groups_.mine)) all.push_back(deputy(k));
     return all;
   }
   /// The ranks of other groups whose deputy this one is.
@@ -77,8 +81,33 @@ class Team {
     return all;
   }
 
+  /// Sums up what all ranks have in `chunk`, which is this rank's, for `destinations`: of its own
+  /// group where it is, of the others from their deputies. `stored`: where the sum of its own group
+  /// can be kept.
+  void sum_up(RankPlanBuilder::LaneRef lane, Operand chunk, Operand stored,
+              const std::vector<Operand>& destinations) const {
+    if (!in_order_) {
+      lane.step(destinations, inside(chunk, deputies())).completes();
+      return;
+    }
+    Operand own = chunk;
+    if (!peers_.empty()) {
+      lane.step(std::vector{stored}, inside(chunk));
+      own = stored;
+    }
+    std::vector<Operand> sums;
+    for (int k = 0; k < groups_.count(); ++k) {
+      sums.push_back(k == groups_.mine ? own : from(deputy(k)));
+    }
+    lane.step(destinations, sums).completes();
+  }
+
  private:
+  /// Of this rank, in group k.
+  int deputy(int k) const { return groups_.begin(k) + groups_.index % groups_.size_of(k); }
+
   Groups groups_;
+  bool in_order_;
   std::vector<int> peers_;
 };
 
@@ -181,7 +210,6 @@ RankPlan all_reduce(const PlanRequest& request, int rank, std::uint32_t depth) {
                     rank);
   auto lane = b.lane(0);
   const auto deputed = team.deputed();
-  const auto deputies = team.deputies();
   const auto chunk = [&](int owner, std::uint32_t j) { return u32(owner) * depth + j; };
   meet(lane, team.peers());
   for (std::uint32_t j = 0; j < depth; ++j) {
@@ -189,7 +217,7 @@ RankPlan all_reduce(const PlanRequest& request, int rank, std::uint32_t depth) {
   }
   for (std::uint32_t j = 0; j < depth; ++j) {
     const std::uint32_t own = chunk(rank, j);
-    lane.step(team.inside(out(own), deputies), team.inside(in(own), deputies)).completes();
+    team.sum_up(lane, in(own), out(own), team.inside(out(own), team.deputies()));
   }
   for (std::uint32_t j = 0; j < depth; ++j) {
     for (const int r : deputed) lane.step(team.inside(out(chunk(r, j))), std::vector{from(r)});
@@ -212,8 +240,7 @@ RankPlan reduce_scatter(const PlanRequest& request, int rank, std::uint32_t dept
     }
   }
   for (std::uint32_t j = 0; j < depth; ++j) {
-    lane.step(std::vector{out(j)}, team.inside(in(u32(rank) * depth + j), team.deputies()))
-        .completes();
+    team.sum_up(lane, in(u32(rank) * depth + j), out(j), {out(j)});
   }
   meet(lane, team.peers());
   return b.finish();

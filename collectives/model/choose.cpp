@@ -9,7 +9,6 @@
 #include <tuple>
 
 #include "collectives/model/hosts.h"
-#include "collectives/model/rounding.h"
 #include "core/error.h"
 #include "core/fork.h"
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/model/predict.h"
+#include "collectives/model/rounding.h"
 
 namespace tutti {
 
@@ -51,7 +52,7 @@ class Chooser {
     return algorithm.collective == workload.collective &&
            algorithm.compressed == workload.compressed &&
            (!algorithm.windows || workload.access != Access::none) && may_run_there(algorithm) &&
-           (!workload.invariant || algorithm.invariant) &&
+           (!workload.invariant || includes(algorithm.invariant, workload.type)) &&
            (!workload.round_once || rounds_once_there(algorithm));
   }
 

@@ -146,6 +146,22 @@ Domains Domains::in_order(std::span<const int> ranks) {
   return d;
 }
 
+Domains Domains::subtrees(const Domains& hosts) {
+  if (hosts.count() == 1) return {};
+  const int ranks = hosts.ranks();
+  const auto are_on_one_host = [&](int size) {
+    for (int r = 0; r < ranks; ++r) {
+      if (!hosts.near(r, r - r % size)) return false;
+    }
+    return true;
+  };
+  int size = 1;
+  while (are_on_one_host(size * 2)) size *= 2;
+  std::vector<int> of(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) of[static_cast<std::size_t>(r)] = r / size;
+  return Domains(of);
+}
+
 Domains Domains::on_hosts(std::span<const int> host, std::span<const int> domain) {
   std::set<int> unknown;
   for (std::size_t r = 0; r < host.size(); ++r) {

@@ -22,6 +22,10 @@ class Domains {
   static Domains even(int ranks, int count);
   /// All ranks near each other, but numbered in this order for plans: ring neighbours, say.
   static Domains in_order(std::span<const int> ranks);
+  /// Runs of 2^k ranks, each on one host and the last perhaps shorter, for the largest k that there
+  /// is. They are subtrees of the canonical expression (docs/determinism.md), so a host may sum up
+  /// each by itself. On one host: all ranks.
+  static Domains subtrees(const Domains& hosts);
   /// Those of ranks on several hosts, whose numbers mean nothing elsewhere. A host that has a rank
   /// without a domain counts as one.
   static Domains on_hosts(std::span<const int> host, std::span<const int> domain);

@@ -144,9 +144,10 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   request.collective = workload.collective;
   request.ranks = p.ranks;
   // Few operators scale. (On one host the form for all of them is as fast, or slower by one copy.)
-  request.scales = p.hosts.count() == 1;
+  request.scales = p.hosts.count() == 1 && !workload.invariant;
+  request.in_order = workload.invariant;
   result.simulated = p.ranks <= kMostSimulatedRanks;
-  const Domains layout = p.layout();
+  const Domains layout = workload.invariant ? Domains::subtrees(p.hosts) : p.layout();
   Plan plan;
   Use use;
   try {

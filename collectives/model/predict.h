@@ -57,7 +57,7 @@ struct Workload {
   DataType type = DataType::uint8;
   Access access = Access::windows;
   bool round_once = false;  // only by an algorithm that does (rounding.h)
-  bool invariant = false;   // only by one whose bits depend on nothing else (Algorithm::invariant)
+  bool invariant = false;   // only by one whose sums of `type` are so (Algorithm::invariant)
   bool compressed = false;  // only by one that does (Algorithm::compressed), and no other is
 };
 

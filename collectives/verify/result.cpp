@@ -14,10 +14,11 @@ SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule,
     : net_(network),
       schedule_(schedule),
       // In the canonical order a scaled input is rounded as it is read: as a copy of it is.
-      values_(network.buffers, options.scales && !options.invariant),
+      values_(network.buffers, options.scales && options.invariant == Invariance::none,
+              options.invariant != Invariance::wide),
       reduces_(is_reduction(network.header().collective)),
       compresses_(network.header().compressed),
-      invariant_(options.invariant && reduces_),
+      invariant_(reduces_ ? options.invariant : Invariance::none),
       memory_(network.buffers.locations(), kNothing),
       slots_(network.slot_chunks, kNothing),
       message_size_(network.slots) {}
@@ -207,11 +208,12 @@ void SymbolicRun::check_sum(int rank, std::uint32_t chunk, Value v) const {
         "the ranks; and that compressed once",
         chunk, rank, values_.text(v))};
   }
-  if (invariant_) check_is_canonical(rank, chunk, v);
+  if (invariant_ != Invariance::none) check_is_canonical(rank, chunk, v);
 }
 
 void SymbolicRun::check_is_canonical(int rank, std::uint32_t chunk, Value v) const {
-  if (values_.is_canonical(v) && values_.depth(v) <= 1) return;
+  const bool in_one_step = values_.depth(v) <= 1;
+  if (values_.is_canonical(v) && (in_one_step || invariant_ == Invariance::wide)) return;
   throw Refuted{fmt::format(
       "out[{}] of rank {} has bits that depend on the plan: it is {}, but the canonical expression "
       "is {}",

@@ -41,7 +41,7 @@ class SymbolicRun {
   Values values_;
   bool reduces_;
   bool compresses_;
-  bool invariant_;
+  Invariance invariant_;
   std::vector<Value> memory_;                // by location
   std::vector<Value> slots_;                 // by chunk of a slot
   std::vector<std::uint32_t> message_size_;  // by slot: chunks

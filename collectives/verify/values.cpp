@@ -233,14 +233,16 @@ std::string Values::text(Value v) const {
 
 std::string Values::tree_text(Value v) const {
   std::string text;
-  put_tree({&v, 1}, text);
+  const bool plain = !rounds_ && !is_input(v);  // its own parentheses would be the outermost ones
+  put_tree(plain ? parts(v) : std::span(&v, 1), text);
   return abridged(std::move(text));
 }
 
 std::string Values::canonical_text(std::uint32_t chunk) const {
-  std::string text = ranks_ > 1 ? "round(" : "";
+  const bool rounds = rounds_ && ranks_ > 1;
+  std::string text = rounds ? "round(" : "";
   put_canonical(chunk, {0, ranks_}, text);
-  return abridged(std::move(text) + (ranks_ > 1 ? ")" : ""));
+  return abridged(std::move(text) + (rounds ? ")" : ""));
 }
 
 void Values::put_tree(std::span<const Value> parts, std::string& text) const {
@@ -256,7 +258,7 @@ void Values::put_tree(std::span<const Value> parts, std::string& text) const {
   } else if (is_input(parts[0])) {
     put_text(parts[0], text);
   } else {
-    text += "round(";
+    text += rounds_ ? "round(" : "(";
     put_tree(this->parts(parts[0]), text);
     text += ")";
   }

@@ -20,10 +20,11 @@ inline constexpr Value kNothing = 0;
 
 class Values {
  public:
-  /// `scales`: see VerifyOptions.
-  Values(const Buffers& buffers, bool scales)
+  /// `scales`: see VerifyOptions. `rounds`: a sum is rounded where a step stores it.
+  Values(const Buffers& buffers, bool scales, bool rounds)
       : buffers_(buffers),
         scales_(scales),
+        rounds_(rounds),
         inputs_(buffers.inputs()),
         ranks_(buffers.ranks()),
         table_(1024, kNothing) {}
@@ -58,8 +59,8 @@ class Values {
   /// Whether, with steps that combine in the canonical order, it is the canonical expression of the
   /// ranks' inputs that are in it, but for what is rounded in between.
   bool is_canonical(Value v) const { return is_input(v) || contributions(v).is_canonical; }
-  /// Such an expression in full, with "round" where a step stores a sum; and the canonical one of
-  /// all ranks' in[chunk]. Long ones are abridged.
+  /// Such an expression in full, with "round" where a step rounds the sum that it stores; and the
+  /// canonical one of all ranks' in[chunk]. Long ones are abridged.
   std::string tree_text(Value v) const;
   std::string canonical_text(std::uint32_t chunk) const;
   /// "in[2]@3", "(in[0]@1 + in[0]@2) + in[0]@0"; long ones are abridged.
@@ -105,7 +106,7 @@ class Values {
   void put_tree(std::span<const Value> parts, std::string& text) const;
 
   const Buffers& buffers_;
-  bool scales_;
+  bool scales_, rounds_;
   std::uint32_t inputs_;
   std::uint32_t ranks_;
   std::vector<Node> nodes_;

@@ -1,5 +1,6 @@
 // The cases of invariant bits (invariant_cases.h) as one rank that is a process, started by
-// `tutti run`. Exits with 1 when a result has other bits than the canonical expression.
+// `tutti run`: --long has more of them, --wide those of types that are stored as they are summed.
+// Exits with 1 when a result has other bits than the canonical expression.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -17,9 +18,11 @@ int main(int argc, char** argv) {
     Communicator c = Communicator::from_environment(options);
     test::InvariantCases cases;
     cases.counts = {1, 7, 1000, 20'011, 150'001};
-    const bool is_long = argc > 1 && std::string_view(argv[1]) == "--long";
+    const std::string_view how = argc > 1 ? argv[1] : "";
+    const bool is_long = how == "--long";
     if (is_long) cases.counts.insert(cases.counts.end(), {1'000'003, std::size_t{4} << 20});
     if (!is_long) cases.types = {DataType::bfloat16, DataType::float32, DataType::float8_e4m3};
+    if (how == "--wide") cases.types = {DataType::float32, DataType::float64};
     std::uint64_t made = 0, wrong = 0;
     for (const bool window : {false, true}) {
       cases.window = window;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "bindings/nccl/nccl_device.h"
 #include "tests/bindings/nccl/ranks.h"
@@ -28,6 +29,59 @@ TEST(Environment, TheInterfaceOfTheRendezvousIsChosen) {
   setenv("NCCL_COMM_ID", std::string(120, 'x').c_str(), 1);
   EXPECT_EQ(ncclGetUniqueId(&id), ncclInvalidArgument);
   unsetenv("NCCL_COMM_ID");
+}
+
+/// What rank r has at place i; sums of such numbers depend on their order.
+float number(int rank, std::size_t i) {
+  return 1.0f / static_cast<float>((i % 97 + 1) * static_cast<std::size_t>(2 * rank + 3));
+}
+
+TEST(Environment, InvariantBitsAreThoseOfTheCanonicalExpression) {
+  constexpr std::size_t kCount = 5000;
+  const auto sums = [](std::size_t parts) {
+    std::vector<std::vector<float>> of_ranks(5);
+    run_ranks(5, [&](int rank, ncclComm_t& comm) {
+      std::vector<float> x(kCount);
+      for (std::size_t i = 0; i < kCount; ++i) x[i] = number(rank, i);
+      for (std::size_t p = 0; p < parts; ++p) {
+        float* const part = x.data() + p * kCount / parts;
+        expect_success(
+            ncclAllReduce(part, part, kCount / parts, ncclFloat, ncclSum, comm, nullptr));
+      }
+      of_ranks[static_cast<std::size_t>(rank)] = x;
+    });
+    return of_ranks;
+  };
+  std::vector<float> canonical(kCount), in_turn(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto x = [&](int rank) { return number(rank, i); };
+    canonical[i] = ((x(0) + x(1)) + (x(2) + x(3))) + x(4);
+    in_turn[i] = (((x(0) + x(1)) + x(2)) + x(3)) + x(4);
+  }
+  EXPECT_NE(canonical, in_turn);  // so the test can fail
+  setenv("TUTTI_INVARIANT", "1", 1);
+  for (const std::size_t parts : {1, 10}) {
+    for (const std::vector<float>& x : sums(parts)) EXPECT_EQ(x, canonical);
+  }
+  unsetenv("TUTTI_INVARIANT");
+}
+
+TEST(Environment, RanksThatDisagreeAboutInvariantBitsAreTold) {
+  ncclUniqueId id;
+  expect_success(ncclGetUniqueId(&id));
+  ncclComm_t first = nullptr;
+  ncclConfig_t config = nonblocking();
+  setenv("TUTTI_INVARIANT", "1", 1);
+  EXPECT_EQ(ncclCommInitRankConfig(&first, 2, id, 0, &config), ncclInProgress);
+  unsetenv("TUTTI_INVARIANT");
+  ncclComm_t second = nullptr;
+  EXPECT_EQ(ncclCommInitRank(&second, 2, id, 1), ncclInvalidUsage);
+  EXPECT_NE(last_error().find("rank 0 asks for invariant bits and rank 1 does not: set "
+                              "TUTTI_INVARIANT"),
+            std::string::npos)
+      << last_error();
+  EXPECT_EQ(settled(first), ncclInvalidUsage);
+  expect_success(ncclCommAbort(first));
 }
 
 TEST(Memory, IsAllocatedAndRegistered) {

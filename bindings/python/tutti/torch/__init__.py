@@ -14,19 +14,36 @@ and ``python -m tutti.torch`` does that ahead.
 
 from __future__ import annotations
 
+import dataclasses as _dataclasses
+
 import torch.distributed as _dist
 
 from tutti.torch.extension import load as _load
 
-__all__ = ["register", "use_by_default"]
+__all__ = ["Options", "register", "use_by_default"]
 
 
-def _backend(store, rank, size, timeout, name, ranks=None, reconfigurable=False):
+@_dataclasses.dataclass(frozen=True)
+class Options:
+    """What a group may be told: init_process_group("tutti", pg_options=Options(...)), or new_group().
+
+    invariant: whether the bits of sums depend on the inputs and the order of the ranks alone. All ranks of
+    the group say the same, or making it fails and names two that differ. Groups that are split from this
+    one have it, too. None: as TUTTI_INVARIANT says.
+    """
+
+    invariant: bool | None = None
+
+
+def _backend(store, rank, size, timeout, name, ranks=None, reconfigurable=False, invariant=None):
     """A backend of `size` ranks, which meet by the store; `ranks` are their numbers in the whole job."""
-    return _load().create(store, rank, size, timeout, reconfigurable, name, ranks or list(range(size)))
+    everybody = ranks or list(range(size))
+    return _load().create(store, rank, size, timeout, reconfigurable, name, everybody, invariant)
 
 
-def _create(options, _backend_options):
+def _create(options, backend_options):
+    # Those of another backend, whose group this one is a part of ("cpu:tutti,cuda:nccl"), say nothing here.
+    own = backend_options if isinstance(backend_options, Options) else Options()
     return _backend(
         options.store,
         options.group_rank,
@@ -35,6 +52,7 @@ def _create(options, _backend_options):
         options.group_id,
         options.global_ranks_in_group,
         getattr(options, "enable_reconfigure", False),  # since 2.15
+        own.invariant,
     )
 
 

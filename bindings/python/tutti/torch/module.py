@@ -39,6 +39,7 @@ class Module:
             ctypes.c_char_p,
             ctypes.POINTER(ctypes.c_uint64),
             ctypes.c_size_t,
+            ctypes.c_int,
         ]
         self.torch_version = library.tutti_c10d_torch_version().decode()
         library.tutti_c10d_set_main_thread(threading.main_thread().ident)
@@ -52,6 +53,7 @@ class Module:
         enable_reconfigure: bool,
         name: str,
         global_ranks: list[int],
+        invariant: bool | None,
     ):
         """A backend, as Python has it: torch.distributed's Backend."""
         place = f"tutti:{os.getpid()}:{next(_numbers)}"
@@ -67,6 +69,7 @@ class Module:
                 name.encode(),
                 (ctypes.c_uint64 * len(global_ranks))(*global_ranks),
                 len(global_ranks),
+                -1 if invariant is None else invariant,
             )
             return group._get_backend(torch.device("cpu"))
         finally:

@@ -65,12 +65,14 @@ def run(
     ends=True,
     reconfigures=False,
     hosts=False,
+    options=None,
 ):
     """What body(rank, world, *arguments) returns on each of `world` ranks, which have a process group.
 
     during(processes): called while they run. dies: ranks that do not come to their end.
     ends: whether the ranks meet at a barrier, and destroy the group.
     reconfigures: the group is one whose ranks change.
+    options: a rank's pg_options, or a function of the rank that returns them.
     hosts: as if each rank were on a host of its own.
     """
     context = multiprocessing.get_context("fork")
@@ -87,7 +89,8 @@ def run(
                 there,
                 backend,
                 ends,
-                {"enable_reconfigure": True} if reconfigures else {},
+                ({"enable_reconfigure": True} if reconfigures else {})
+                | ({"pg_options": options(rank) if callable(options) else options} if options else {}),
                 hosts,
                 arguments,
             )

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import training
+import tutti.torch
 from gpt import Gpt
 from ranks import Failed, run
 from torch.distributed.fsdp import fully_shard
@@ -26,9 +27,9 @@ def environment(**settings):
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def losses(body, *arguments, hosts=False, backend="tutti", **settings):
+def losses(body, *arguments, hosts=False, backend="tutti", options=None, **settings):
     with environment(**settings):
-        return run(WORLD, body, *arguments, hosts=hosts, backend=backend)
+        return run(WORLD, body, *arguments, hosts=hosts, backend=backend, options=options)
 
 
 def ddp(rank, world, megabytes):
@@ -95,6 +96,37 @@ def test_sums_are_the_same_bits():
     assert losses(sums, True, backend="gloo") != losses(sums, False, backend="gloo")
 
 
+INVARIANT = tutti.torch.Options(invariant=True)
+
+
+def canonical():
+    """What C++ promises of four ranks' sums."""
+    a, b, c, d = (torch.randn(40_000, generator=torch.Generator().manual_seed(r)) for r in range(WORLD))
+    return ((a + b) + (c + d)).numpy().tobytes()
+
+
+def of_a_new_group(rank, world, options):
+    x = torch.randn(40_000, generator=torch.Generator().manual_seed(rank))
+    dist.all_reduce(x, group=dist.new_group(pg_options=options))
+    return x.numpy().tobytes()
+
+
+def test_an_option_of_the_group_gives_the_bits_of_the_canonical_expression():
+    for whole in (True, False):
+        assert set(losses(sums, whole, options=INVARIANT)) == {canonical()}
+    assert set(losses(sums, False, options=INVARIANT, hosts=True)) == {canonical()}
+    assert set(losses(of_a_new_group, INVARIANT)) == {canonical()}
+    # The option outdoes the variable; and a ring's sums are others.
+    way = {"TUTTI_INVARIANT": "1", "TUTTI_ALGORITHM": "ring"}
+    assert set(losses(of_a_new_group, tutti.torch.Options(invariant=False), **way)) != {canonical()}
+
+
+def test_options_that_disagree_are_told():
+    def body(rank, world):
+        dist.new_group(pg_options=tutti.torch.Options(invariant=rank < 2))
+
+    with pytest.raises(Failed, match="rank 0 asks for invariant bits and rank 2 does not"):
+        run(WORLD, body)
 
 
 def test_ranks_that_disagree_are_told():
