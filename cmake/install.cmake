@@ -25,12 +25,14 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/data_parallel/data_parallel.h
   parallel/data_parallel/policy.h
   parallel/data_parallel/reduction.h
+  parallel/device.h
   parallel/expert/expert_parallel.h
   parallel/expert/router.h
   parallel/domain/blocks.h
   parallel/domain/halo.h
   parallel/domain/halo_layout.h
   parallel/gather_trace.h
+  parallel/gpu.h
   parallel/hybrid/shared_gradients.h
   parallel/pipeline/costs.h
   parallel/pipeline/draw.h

@@ -100,12 +100,15 @@ Difference first_difference(std::span<const std::uint64_t> entries, std::size_t 
   return {};
 }
 
-void agree(Agreement ranks, std::string_view what, std::span<const std::string> lines) {
+void agree(Agreement ranks, std::string_view what, std::span<const std::string> own_lines) {
+  std::vector<std::string> lines{ranks.device().is_gpu() ? "memory on a GPU"
+                                                         : "memory on the host"};
+  lines.insert(lines.end(), own_lines.begin(), own_lines.end());
   std::vector<std::uint64_t> hashes;  // of a line and all before it
   for (const std::string& line : lines) {
     hashes.push_back(mix(hashes.empty() ? 0 : hashes.back(), line));
   }
-  if (ranks.same(hashes.empty() ? 0 : hashes.back())) return;
+  if (ranks.same(hashes.back())) return;
 
   // The slow way, which all take: who differs, and in what?
   const std::size_t most = ranks.largest(hashes.size());

@@ -26,6 +26,18 @@ class FutureWork final : public Pending::Work {
   Future future_;
 };
 
+/// On a GPU.
+class EventWork final : public Pending::Work {
+ public:
+  EventWork(Device& device, Device::Event event) : device_(device), event_(std::move(event)) {}
+  bool ready() override { return device_.is_over(event_); }
+  void wait() override { device_.order(event_, device_.current()); }
+
+ private:
+  Device& device_;
+  const Device::Event event_;
+};
+
 Call message_of(const void* in, void* out, std::size_t count, DataType type, int peer) {
   Call call = call_of(Collective::send_recv, in, out, count, type);
   call.peer = peer;
@@ -199,13 +211,13 @@ Pending Axis::recv(void* out, std::size_t count, DataType type, int peer) {
 
 Pending Axis::start(const Call& call, std::string_view label) {
   if (!trace_) {
-    std::unique_ptr<Pending::Work> work = named([&] { return begin(call); });
+    std::unique_ptr<Pending::Work> work = named([&] { return begin_anywhere(call); });
     count(call);
     return {*this, std::move(work)};
   }
   std::string what = describe(call, label);
   const auto from = Trace::Clock::now();
-  std::unique_ptr<Pending::Work> work = named([&] { return begin(call); });
+  std::unique_ptr<Pending::Work> work = named([&] { return begin_anywhere(call); });
   count(call);
   const auto record = [trace = trace_, track = track_, what, from] {
     trace->flight(track, what, from, Trace::Clock::now());
@@ -217,7 +229,7 @@ Pending Axis::start(const Call& call, std::string_view label) {
 
 void Axis::run(const Call& call, std::string_view label) {
   const Wait wait(*this);
-  named([&] { run_now(call); });
+  named([&] { is_on_gpu(call) ? begin_on_gpu(call)->wait() : run_now(call); });
   count(call);
   if (!trace_) return;
   const auto to = Trace::Clock::now();
@@ -228,6 +240,31 @@ void Axis::run(const Call& call, std::string_view label) {
 
 void Axis::run_now(const Call& call) {
   if (const auto work = begin(call)) work->wait();
+}
+
+void Axis::use(Device& device) {
+  device_ = &device;
+  stream_ = nullptr;
+}
+
+bool Axis::is_on_gpu(const Call& call) const {
+  return device_->owns(call.in) || device_->owns(call.out);
+}
+
+std::unique_ptr<Pending::Work> Axis::begin_on_gpu(const Call& call) {
+  if (call.collective == Collective::send_recv) {
+    throw Error(ErrorCode::invalid_usage,
+                "messages on GPU memory over an axis: a receive that is started early would hold "
+                "up what comes after it on the axis's stream; use Communicator::run(call, stream)");
+  }
+  if (stream_ == nullptr) stream_ = device_->make_stream();
+  device_->order(device_->record(device_->current()), stream_.get());
+  enqueue(call, stream_.get());
+  return std::make_unique<EventWork>(*device_, device_->record(stream_.get()));
+}
+
+void Axis::enqueue(const Call&, Device::Stream) {
+  throw Error(ErrorCode::invalid_usage, "this axis carries calls on host memory alone");
 }
 
 void Axis::trace(std::shared_ptr<Trace> trace, std::string track) {

@@ -6,6 +6,12 @@
 // Counts are in elements, buffers belong to the operation until its Pending was waited for, and all
 // ranks of the axis start the same operations in the same order, as in Communicator. One thread at
 // a time uses an axis. Functions throw tutti::Error.
+//
+// On memory of a GPU (use()) nobody waits on the host. A collective runs on the axis's own stream,
+// after all that the program's stream (Device::current()) had when it was started, and beside what
+// comes there later. Pending::wait() makes the program's stream wait for it. Memory that is freed
+// afterwards, and used again on either stream, is so used after the collective. A later call of the
+// axis throws a failure of the collective.
 #pragma once
 
 #include <array>
@@ -20,6 +26,7 @@
 #include <vector>
 
 #include "../comm/communicator.h"
+#include "device.h"
 #include "trace.h"
 
 namespace tutti::parallel {
@@ -73,7 +80,8 @@ class Pending {
   explicit operator bool() const { return work_ != nullptr; }
   /// Never blocks.
   bool ready() const { return !work_ || work_->ready(); }
-  /// Blocks until the result is there; throws the operation's error. A second time: nothing.
+  /// Blocks until the result is there; throws the operation's error. A second time: nothing. On a
+  /// GPU the stream current() waits, and the host does not.
   void wait();
   /// As Work::on_ready().
   bool on_ready(const std::function<void()>& callback);
@@ -102,6 +110,11 @@ class Axis {
   /// The number in the mesh of a rank of the axis. Errors have these numbers.
   int world_rank(int rank) const;
   const AxisName& axis_name() const { return name_; }
+
+  /// From now on calls may be on memory of this device, too, which outlives the axis. Before
+  /// engines are made on the axis; the same kind of device on all ranks.
+  void use(Device& device);
+  Device& device() const { return *device_; }
 
   /// As the functions of Communicator with these names.
   Pending all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op = {});
@@ -137,10 +150,19 @@ class Axis {
   virtual std::unique_ptr<Pending::Work> begin(const Call& call) = 0;
   /// Carries it out on this thread.
   virtual void run_now(const Call& call);
+  /// Puts a collective on memory of a GPU on `stream`. Throws Error(invalid_usage) for an axis that
+  /// cannot.
+  virtual void enqueue(const Call& call, Device::Stream stream);
 
  private:
   friend class Pending;
   void count(const Call& call);
+  bool is_on_gpu(const Call& call) const;
+  /// Puts it on the axis's stream; what comes on current() may wait for the event.
+  std::unique_ptr<Pending::Work> begin_on_gpu(const Call& call);
+  std::unique_ptr<Pending::Work> begin_anywhere(const Call& call) {
+    return is_on_gpu(call) ? begin_on_gpu(call) : begin(call);
+  }
   /// Its lifetime counts as time waited.
   class Wait;
   /// Runs `body`. Adds the axis to its exception, and gives the culprit its number in the mesh.
@@ -152,6 +174,8 @@ class Axis {
   Traffic traffic_;
   std::shared_ptr<Trace> trace_;
   std::string track_;
+  Device* device_ = &host_device();
+  std::shared_ptr<void> stream_;  // of the device, from the first collective there on
 };
 
 /// The ranks of a communicator, which has to outlive it.
@@ -165,6 +189,7 @@ class CommunicatorAxis final : public Axis {
  private:
   std::unique_ptr<Pending::Work> begin(const Call& call) override;
   void run_now(const Call& call) override { comm_.run(call); }
+  void enqueue(const Call& call, Device::Stream stream) override { comm_.run(call, stream); }
 
   Communicator& comm_;
 };

@@ -33,7 +33,7 @@ void broadcast_all(Axis& axis, std::span<const std::span<std::byte>> pieces, int
   };
   for (const auto& piece : pieces) {
     if (piece.empty()) continue;  // and has no memory
-    if (piece.size() >= kLarge) {
+    if (piece.size() >= kLarge || axis.device().owns(piece.data())) {
       broadcast(axis, piece.data(), piece.size(), root);
       continue;
     }

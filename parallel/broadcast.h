@@ -10,7 +10,7 @@
 namespace tutti::parallel {
 
 /// Collective, with pieces of the same sizes on all ranks: they become those of `root`. Large
-/// pieces are sent in place, small ones together.
+/// pieces, and those on a GPU, are sent in place, small ones together.
 void broadcast_all(Axis& axis, std::span<const std::span<std::byte>> pieces, int root);
 
 }  // namespace tutti::parallel

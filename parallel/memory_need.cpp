@@ -11,9 +11,9 @@
 
 namespace tutti::parallel {
 
-MemoryNeed MemoryNeed::now(std::uint64_t bytes) {
-  const HostMemory memory = host_memory();
-  return {.bytes = bytes, .available = memory.available, .domain = memory.domain};
+MemoryNeed MemoryNeed::now(std::uint64_t bytes, const Device& device) {
+  const Device::Available memory = device.available();
+  return {.bytes = bytes, .available = memory.bytes, .domain = memory.domain};
 }
 
 void check_memory(std::string_view what, std::span<const MemoryNeed> of_ranks,
@@ -47,8 +47,9 @@ void check_memory(std::string_view what, std::span<const MemoryNeed> of_ranks,
   }
 }
 
-void agree_on_memory(Agreement ranks, std::string_view what, std::uint64_t bytes) {
-  const MemoryNeed own = MemoryNeed::now(bytes);
+void agree_on_memory(Agreement ranks, std::string_view what, std::uint64_t bytes,
+                     const Device& device) {
+  const MemoryNeed own = MemoryNeed::now(bytes, device);
   const std::uint64_t words[] = {own.bytes, own.available, own.domain};
   const std::vector<std::uint64_t> all = ranks.all(words);
   std::vector<MemoryNeed> of_ranks;

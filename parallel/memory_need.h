@@ -19,7 +19,7 @@ struct MemoryNeed {
   std::uint64_t available = 0;  // now
   std::uint64_t domain = 0;     // ranks with equal values share the available memory
 
-  static MemoryNeed now(std::uint64_t bytes);
+  static MemoryNeed now(std::uint64_t bytes, const Device& device = host_device());
 };
 
 /// Throws Error(invalid_argument), the same on all ranks, if ranks that share memory together need
@@ -27,7 +27,8 @@ struct MemoryNeed {
 void check_memory(std::string_view what, std::span<const MemoryNeed> of_ranks,
                   const std::function<int(int)>& world_rank);
 
-/// Collective over `ranks`: the same, with the need of each of them.
-void agree_on_memory(Agreement ranks, std::string_view what, std::uint64_t bytes);
+/// Collective over `ranks`: the same, with the need of each of them, of its device.
+void agree_on_memory(Agreement ranks, std::string_view what, std::uint64_t bytes,
+                     const Device& device = host_device());
 
 }  // namespace tutti::parallel

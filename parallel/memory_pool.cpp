@@ -4,30 +4,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <iterator>
 #include <new>
 
 #include "core/error.h"
 #include "core/host_memory.h"
-#include "core/memory.h"
 
 namespace tutti::parallel {
 namespace {
 
 constexpr std::align_val_t kLine{64};
-
-std::byte* obtain(std::size_t bytes, MemoryKind kind) {
-  if (kind == MemoryKind::window) return static_cast<std::byte*>(tutti::allocate(bytes));
-  void* const memory = ::operator new(bytes, kLine, std::nothrow);
-  if (memory != nullptr) return static_cast<std::byte*>(memory);
-  throw Error(ErrorCode::system, fmt::format("{} of the host's memory cannot be had",
-                                             memory_text(static_cast<double>(bytes))));
-}
-
-void release(std::byte* data, MemoryKind kind) {
-  if (kind == MemoryKind::window) return tutti::deallocate(data);
-  ::operator delete(data, kLine);
-}
 
 }  // namespace
 
@@ -38,9 +25,22 @@ void Buffer::reset() {
   bytes_ = block_ = 0;
 }
 
+std::byte* MemoryPool::obtain(std::size_t bytes, MemoryKind kind) {
+  if (kind == MemoryKind::window) return device_.allocate(bytes);
+  void* const memory = ::operator new(bytes, kLine, std::nothrow);
+  if (memory != nullptr) return static_cast<std::byte*>(memory);
+  throw Error(ErrorCode::system, fmt::format("{} of the host's memory cannot be had",
+                                             memory_text(static_cast<double>(bytes))));
+}
+
+void MemoryPool::release(const Kept& block, MemoryKind kind) {
+  if (kind == MemoryKind::window) return device_.release(block.data, block.free_after);
+  ::operator delete(block.data, kLine);
+}
+
 MemoryPool::~MemoryPool() {
   for (const MemoryKind kind : {MemoryKind::window, MemoryKind::host}) {
-    for (const auto& [bytes, data] : of_[static_cast<int>(kind)].kept) release(data, kind);
+    for (const auto& [bytes, kept] : of_[static_cast<int>(kind)].kept) release(kept, kind);
   }
 }
 
@@ -51,7 +51,8 @@ Buffer MemoryPool::allocate(std::size_t bytes, MemoryKind kind) {
     const auto kept = pool.kept.lower_bound(bytes);
     if (kept != pool.kept.end()) {
       buffer.block_ = kept->first;
-      buffer.data_ = kept->second;
+      buffer.data_ = kept->second.data;
+      if (kind == MemoryKind::window) device_.order(kept->second.free_after, device_.current());
       pool.kept.erase(kept);
     } else {
       if (!pool.kept.empty()) {  // all are too small: the largest makes room
@@ -78,7 +79,12 @@ Buffer MemoryPool::zeros(std::size_t bytes, MemoryKind kind) {
   Buffer buffer = allocate(bytes, kind);
   // A window begins as zeros.
   const bool is_new = reuse_ == Reuse::no && kind == MemoryKind::window;
-  if (bytes > 0 && !is_new) std::memset(buffer.data(), 0, bytes);
+  if (is_new || bytes == 0) return buffer;
+  if (kind == MemoryKind::window) {
+    device_.zero(buffer.data(), bytes);
+  } else {
+    std::memset(buffer.data(), 0, bytes);
+  }
   return buffer;
 }
 
@@ -92,14 +98,16 @@ void MemoryPool::give_back(Buffer& buffer) {
   OfKind& pool = of_[static_cast<int>(buffer.kind_)];
   pool.use.bytes -= buffer.bytes_;
   if (buffer.data_ == nullptr) return;
-  if (reuse_ == Reuse::yes) {
-    try {
-      pool.kept.emplace(buffer.block_, buffer.data_);
+  Kept block{buffer.data_, nullptr};
+  try {
+    if (buffer.kind_ == MemoryKind::window) block.free_after = device_.record(device_.current());
+    if (reuse_ == Reuse::yes) {
+      pool.kept.emplace(buffer.block_, block);
       return;
-    } catch (const std::bad_alloc&) {  // then it is not kept
     }
+  } catch (const std::exception&) {  // then it is not kept
   }
-  release(buffer.data_, buffer.kind_);
+  release(block, buffer.kind_);
   pool.use.reserved -= buffer.block_;
 }
 

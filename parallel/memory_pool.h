@@ -1,10 +1,13 @@
 // Memory of an engine. The pool counts it, so tests can compare its size with the expected one. It
-// is freed with its owner. It comes from windows (core/memory.h), where collectives are fastest, or
-// from ordinary memory of the host.
+// is freed with its owner. It comes from the device (device.h): from windows of the host
+// (core/memory.h), where collectives are fastest, or from a GPU. Or it comes from ordinary memory
+// of the host.
 //
 // A pool that reuses memory keeps freed blocks for later requests of the same size or less, because
 // windows cost system calls and other ranks' attention. If no kept block fits, it gives a block
-// back and makes another. So there are never more blocks than were in use at once.
+// back and makes another. So there are never more blocks than were in use at once. On a GPU a block
+// is free once the stream current() has come to where it was freed: its next user waits for that
+// event, on its own stream, and the host does not.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +15,11 @@
 #include <memory>
 #include <utility>
 
+#include "device.h"
+
 namespace tutti::parallel {
 
+/// Of the device, where collectives are fastest; or ordinary memory of the host.
 enum class MemoryKind : unsigned char { window, host };
 
 struct MemoryUse {
@@ -58,7 +64,9 @@ class MemoryPool {
  public:
   enum class Reuse : bool { no, yes };
 
-  explicit MemoryPool(Reuse reuse = Reuse::no) : reuse_(reuse) {}
+  /// `device` outlives it, and its buffers.
+  explicit MemoryPool(Reuse reuse = Reuse::no, Device& device = host_device())
+      : reuse_(reuse), device_(device) {}
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
   ~MemoryPool();
@@ -67,19 +75,27 @@ class MemoryPool {
   Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::window);
   /// The same, of zeros.
   Buffer zeros(std::size_t bytes, MemoryKind kind = MemoryKind::window);
+  Device& device() const { return device_; }
   const MemoryUse& use(MemoryKind kind) const { return of_[static_cast<int>(kind)].use; }
   /// Of both kinds together.
   MemoryUse total() const;
 
  private:
   friend class Buffer;
+  struct Kept {
+    std::byte* data;
+    Device::Event free_after;
+  };
   struct OfKind {
     MemoryUse use;
-    std::multimap<std::size_t, std::byte*> kept;  // by size
+    std::multimap<std::size_t, Kept> kept;  // by size
   };
+  std::byte* obtain(std::size_t bytes, MemoryKind kind);
+  void release(const Kept& block, MemoryKind kind);
   void give_back(Buffer& buffer);
 
   const Reuse reuse_;
+  Device& device_;
   OfKind of_[2];
   std::size_t peak_ = 0;
 };

@@ -12,7 +12,7 @@ CheckFinite::CheckFinite(std::vector<NamedTensor> parameters) : parameters_(std:
   for (const NamedTensor& p : parameters_) {
     hooks_.push_back(p.tensor.register_hook([this, &p](const Tensor& gradient) {
       if (!found_.empty() || !gradient.defined()) return;
-      const Tensor dense = gradient.to_dense().contiguous();
+      const Tensor dense = gradient.to_dense().contiguous().cpu();
       if (!all_finite(dense.const_data_ptr(), data_type(dense.scalar_type(), p.name),
                       static_cast<std::size_t>(dense.numel()))) {
         found_ = "the gradient of " + p.name;

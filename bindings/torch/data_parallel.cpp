@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bindings/torch/torch_gpu.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 
@@ -26,13 +27,14 @@ std::vector<parallel::Parameter> declared(const std::vector<NamedTensor>& parame
 std::vector<NamedTensor> agreed_parameters(parallel::Axis& axis, const torch::nn::Module& module) {
   std::vector<NamedTensor> result;
   parallel::together(axis, "what is data parallel", [&] {
-    result = trained_parameters(module);
+    const c10::Device device = tensors_of(axis);
+    result = trained_parameters(module, device);
     for (const NamedTensor& t : other_tensors(module)) {
-      if (t.tensor.layout() == at::kStrided && t.tensor.device().is_cpu()) continue;
+      if (t.tensor.layout() == at::kStrided && t.tensor.device() == device) continue;
       throw Error(ErrorCode::invalid_argument,
-                  fmt::format("the module's tensor {} is sparse, or not on the CPU: it cannot "
-                              "become that of rank 0",
-                              t.name));
+                  fmt::format("the module's tensor {} is sparse, or not on {}: it cannot become "
+                              "that of rank 0",
+                              t.name, device.is_cpu() ? "the CPU" : device.str()));
     }
   });
   return result;
@@ -71,7 +73,8 @@ DataParallel::DataParallel(parallel::Axis& axis, torch::nn::Module& module,
 
 Tensor DataParallel::view(std::size_t i) const {
   const Tensor& parameter = parameters_[i].tensor;
-  return tensor_over(engine_.kept_gradient(i), parameter.sizes(), parameter.scalar_type());
+  return tensor_over(engine_.kept_gradient(i), parameter.sizes(), parameter.scalar_type(),
+                     parameter.device());
 }
 
 // The next gradient goes into the view. Whether it is added to what is there: earlier ones of this
@@ -100,7 +103,7 @@ Tensor DataParallel::arrived(std::size_t i, const Tensor& gradient) {
   if (engine_.is_ready(i)) engine_.ready(i);  // throws, before anything has come of it
   Tensor view = this->view(i);
   if (gradient.defined()) {
-    check_gradient(gradient, parameters_[i].name);
+    check_gradient(gradient, parameters_[i].name, parameters_[i].tensor.device());
     if (begin(i, view)) {
       view.add_(gradient);
     } else {

@@ -30,9 +30,10 @@ class DataParallel {
  public:
   /// Collective. Parameters, and other tensors of the module, become those of rank 0. Throws
   /// Error(mismatch) on all ranks if these differ in number, type or shape, and names the first.
-  /// Throws Error(invalid_argument) for a parameter that is not dense, contiguous and on the CPU,
-  /// or Error(mismatch) on all ranks if only some have such a parameter. The axis outlives it; the
-  /// module's parameters stay the same tensors meanwhile.
+  /// Throws Error(invalid_argument) for a parameter that is not dense, contiguous and on the CPU
+  /// (on the axis's GPU, where it has a TorchGpu), or Error(mismatch) on all ranks if only some
+  /// have such a parameter. The axis outlives it; the module's parameters stay the same tensors
+  /// meanwhile.
   DataParallel(parallel::Axis& axis, torch::nn::Module& module,
                const parallel::DataParallelPolicy& policy = {});
   DataParallel(const DataParallel&) = delete;

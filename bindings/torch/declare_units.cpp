@@ -11,12 +11,12 @@ namespace tutti::libtorch {
 
 std::vector<NamedTensor> parameters_of_unit(const FullyShard::Unit& unit,
                                             const parallel::Policy& policy,
-                                            std::vector<Tensor>& taken) {
+                                            std::vector<Tensor>& taken, c10::Device device) {
   if (unit.module == nullptr) {
     throw Error(ErrorCode::invalid_argument, fmt::format("unit '{}' has no module", unit.name));
   }
   std::vector<NamedTensor> own;
-  for (NamedTensor& p : trained_parameters(*unit.module)) {
+  for (NamedTensor& p : trained_parameters(*unit.module, device)) {
     if (std::ranges::any_of(taken, [&](const Tensor& t) { return t.is_same(p.tensor); })) continue;
     const DataType type = data_type(p.tensor.scalar_type(), p.name);
     if (type != policy.precision.master && type != policy.precision.compute) {
@@ -33,8 +33,9 @@ std::vector<NamedTensor> parameters_of_unit(const FullyShard::Unit& unit,
   return own;
 }
 
-void refuse_trained_in_no_unit(const torch::nn::Module& model, const std::vector<Tensor>& taken) {
-  for (const NamedTensor& p : trained_parameters(model)) {
+void refuse_trained_in_no_unit(const torch::nn::Module& model, const std::vector<Tensor>& taken,
+                               c10::Device device) {
+  for (const NamedTensor& p : trained_parameters(model, device)) {
     if (std::ranges::any_of(taken, [&](const Tensor& t) { return t.is_same(p.tensor); })) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the parameter {} is trained, and in no unit, so each rank would train "

@@ -10,13 +10,14 @@ namespace tutti::libtorch {
 
 /// The trained parameters of a unit, without those of earlier units, which are in `taken`; adds
 /// them to it. Throws Error(invalid_argument), with the parameter and the unit, for a parameter
-/// that this policy cannot shard.
+/// that this policy cannot shard, or that is not on `device`.
 std::vector<NamedTensor> parameters_of_unit(const FullyShard::Unit& unit,
                                             const parallel::Policy& policy,
-                                            std::vector<Tensor>& taken);
+                                            std::vector<Tensor>& taken, c10::Device device);
 /// Throws Error(invalid_argument), with the name, for a trained parameter of the model that is in
 /// no unit.
-void refuse_trained_in_no_unit(const torch::nn::Module& model, const std::vector<Tensor>& taken);
+void refuse_trained_in_no_unit(const torch::nn::Module& model, const std::vector<Tensor>& taken,
+                               c10::Device device);
 /// The buffers of all units, for instance, each once, as "unit.buffer".
 std::vector<NamedTensor> of_units(const std::vector<FullyShard::Unit>& units,
                                   std::vector<NamedTensor> (&of)(const torch::nn::Module&));

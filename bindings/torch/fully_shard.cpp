@@ -6,11 +6,11 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "bindings/torch/declare_units.h"
 #include "bindings/torch/fully_shard_unit.h"
+#include "bindings/torch/torch_gpu.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 
@@ -80,13 +80,14 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Modul
     : axes_(axes), alive_(c10::make_intrusive<Alive>(this)) {
   std::vector<parallel::Unit> declared;
   const auto declare = [&] {
+    device_ = tensors_of(*axes.shard);
     std::vector<Tensor> taken;
     for (const Unit& unit : units) {
-      std::vector<NamedTensor> own = parameters_of_unit(unit, policy, taken);
+      std::vector<NamedTensor> own = parameters_of_unit(unit, policy, taken, device_);
       declared.push_back(declared_unit(unit, own, treat));
       units_.push_back(std::make_unique<UnitState>(units_.size(), unit, std::move(own)));
     }
-    if (model != nullptr) refuse_trained_in_no_unit(*model, taken);
+    if (model != nullptr) refuse_trained_in_no_unit(*model, taken, device_);
   };
   if (axes.shard != nullptr) {
     parallel::Agreement ranks(*axes.shard, axes.replicate);
@@ -103,7 +104,7 @@ FullyShard::FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Modul
       engine_->load({u->number, p}, values.const_data_ptr());
       ids_[u->parameters[p].tensor.unsafeGetTensorImpl()] = {u->number, p};
     }
-    u->make_views(engine_->layout(u->number), scalar_type(policy.precision.compute),
+    u->make_views(engine_->layout(u->number), scalar_type(policy.precision.compute), device_,
                   [this, &state = *u](std::size_t p, const Tensor& gradient) {
                     return arrived(state, p, gradient);
                   });
@@ -150,7 +151,7 @@ void FullyShard::leave_backward(UnitState& u) {
     const parallel::UnitParameter& missing = engine_->unit(u.number).parameters[p];
     const std::size_t element = size_of(engine_->policy().precision.gradient);
     if (missing.count > 0) {
-      std::memset(engine_->gradient({u.number, p}), 0, missing.count * element);
+      engine_->device().zero(engine_->gradient({u.number, p}), missing.count * element);
     }
   }
   engine_->after_backward(u.number);
@@ -187,9 +188,9 @@ GradientPlace FullyShard::place(const Tensor& parameter) {
   if (!u.backward || types.gradient != types.compute) return {};
   UnitState::Arrivals& arrival = u.arrivals[id->second.parameter];
   arrival.ever = true;
-  return {
-      tensor_over(engine_->gradient(id->second), parameter.sizes(), scalar_type(types.gradient)),
-      std::exchange(arrival.in_buffer, true)};
+  return {tensor_over(engine_->gradient(id->second), parameter.sizes(), scalar_type(types.gradient),
+                      device_),
+          std::exchange(arrival.in_buffer, true)};
 }
 
 // Runs before autograd accumulates the gradient: that is done here, into the engine's memory. What
@@ -198,7 +199,7 @@ Tensor FullyShard::arrived(UnitState& u, std::size_t p, const Tensor& gradient) 
   if (!gradient.defined()) return gradient;  // it is there already, or comes later
   const at::NoGradGuard no_grad;
   const NamedTensor& parameter = u.parameters[p];
-  check_gradient(gradient, parameter.name);
+  check_gradient(gradient, parameter.name, device_);
   if (!u.backward) {
     throw Error(ErrorCode::invalid_usage,
                 fmt::format("a gradient of the parameter {} of unit '{}' came outside of the "
@@ -208,7 +209,7 @@ Tensor FullyShard::arrived(UnitState& u, std::size_t p, const Tensor& gradient) 
   }
   void* const memory = engine_->gradient({u.number, p});
   const Tensor sum = tensor_over(memory, parameter.tensor.sizes(),
-                                 scalar_type(engine_->policy().precision.gradient));
+                                 scalar_type(engine_->policy().precision.gradient), device_);
   UnitState::Arrivals& arrival = u.arrivals[p];
   arrival.ever = true;
   if (std::exchange(arrival.in_buffer, true)) {
@@ -217,7 +218,7 @@ Tensor FullyShard::arrived(UnitState& u, std::size_t p, const Tensor& gradient) 
     sum.copy_(gradient);
   }
   parameter.tensor.mutable_grad().reset();
-  return tensor_over(memory, parameter.tensor.sizes(), parameter.tensor.scalar_type());
+  return tensor_over(memory, parameter.tensor.sizes(), parameter.tensor.scalar_type(), device_);
 }
 
 void FullyShard::backward(const Tensor& loss) {

@@ -49,7 +49,8 @@ class FullyShard {
   /// Collective. All ranks begin with the same values (the same seed), and each keeps its part;
   /// replicas take the values of replica 0. Parameters have the type `policy.precision.master`, or
   /// `compute` already, as in layers that compute in a fixed type (tensor_parallel.h). They get
-  /// `compute`, and the modules' buffers get `buffer`. Untrained parameters stay unchanged, whole
+  /// `compute`, and the modules' buffers get `buffer`. They lie on the CPU, or on the axes' GPU, if
+  /// these use a TorchGpu. Untrained parameters stay unchanged, whole
   /// on every rank. Throws Error(mismatch) on all ranks if they differ in parameters or policy, or
   /// if some have a parameter that cannot be sharded; Error(invalid_argument) if all have it. The
   /// axes outlive it.
@@ -134,6 +135,7 @@ class FullyShard {
   void abort(const std::string& why);
 
   const parallel::ShardedAxes axes_;
+  c10::Device device_ = c10::kCPU;  // of the parameters
   std::vector<std::unique_ptr<UnitState>> units_;
   ByParameter<parallel::ParameterId> ids_;
   std::shared_ptr<const GradientPlaces> places_;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,26 @@ using WhatIsKept = parallel::ShardedDataParallel::Kept;
 
 namespace {
 
+/// For all elements of a unit, of the master's type: where collectives of the engine can write.
+Tensor elements_of(const parallel::ShardedDataParallel& engine, std::size_t unit,
+                   c10::Device tensors) {
+  const auto count = static_cast<std::int64_t>(engine.layout(unit).full());
+  const DataType type = engine.policy().precision.master;
+  parallel::Device& device = engine.device();
+  if (!device.is_gpu()) return at::empty({count}, scalar_type(type));
+  const std::shared_ptr<void> memory(
+      device.allocate(engine.layout(unit).full() * size_of(type)), [&device](void* data) {
+        device.release(static_cast<std::byte*>(data), device.record(device.current()));
+      });
+  return tensor_over(memory, {count}, scalar_type(type), tensors);
+}
+
 /// All elements of a unit's parameters, as the engine lays them out.
 class WholeUnit {
  public:
-  WholeUnit(parallel::ShardedDataParallel& engine, std::size_t unit, WhatIsKept what)
-      : layout_(engine.layout(unit)),
-        elements_(at::empty({static_cast<std::int64_t>(layout_.full())},
-                            scalar_type(engine.policy().precision.master))) {
+  WholeUnit(parallel::ShardedDataParallel& engine, std::size_t unit, WhatIsKept what,
+            c10::Device device)
+      : layout_(engine.layout(unit)), elements_(elements_of(engine, unit, device)) {
     engine.gather(unit, what, elements_.mutable_data_ptr());
   }
   Tensor of(std::size_t parameter, at::IntArrayRef sizes) const {
@@ -110,7 +124,7 @@ void FullyShard::save(const WriteState& write) {
     refuse_replaced(*units_[u]);
     std::vector<WholeUnit> kept;
     for (std::size_t i = 0; i <= engine_->states(); ++i)
-      kept.emplace_back(*engine_, u, kAllKept[i]);
+      kept.emplace_back(*engine_, u, kAllKept[i], device_);
     or_abort("failed in FullyShard::save()", [&] {
       for (std::size_t p = 0; p < units_[u]->parameters.size(); ++p) {
         const at::IntArrayRef sizes = units_[u]->parameters[p].tensor.sizes();
@@ -173,7 +187,7 @@ void FullyShard::restore() {
   std::vector<Tensor> values;
   for (std::size_t u = 0; u < units_.size(); ++u) {
     refuse_replaced(*units_[u]);
-    const WholeUnit kept(*engine_, u, WhatIsKept::parameters);
+    const WholeUnit kept(*engine_, u, WhatIsKept::parameters, device_);
     for (std::size_t p = 0; p < units_[u]->parameters.size(); ++p) {
       values.push_back(kept.of(p, units_[u]->parameters[p].tensor.sizes())
                            .to(units_[u]->type_before(p), /*non_blocking=*/false, /*copy=*/true));

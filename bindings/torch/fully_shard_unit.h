@@ -23,14 +23,15 @@ class FullyShard::UnitState {
       : number(place), name(unit.name), parameters(std::move(of_it)), arrivals(parameters.size()) {}
 
   /// A gradient that arrives for parameter p goes to take(p, gradient).
-  void make_views(const parallel::UnitLayout& layout, at::ScalarType type,
+  void make_views(const parallel::UnitLayout& layout, at::ScalarType type, c10::Device device,
                   const std::function<Tensor(std::size_t p, const Tensor& gradient)>& take) {
+    device_ = device;
     storage_ = c10::Storage(c10::Storage::use_byte_size_t(), layout.full() * c10::elementSize(type),
-                            c10::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr, false);
+                            c10::DataPtr(nullptr, device_), nullptr, false);
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       Tensor& t = parameters[p].tensor;
       const Tensor view =
-          at::empty({0}, at::TensorOptions().dtype(type))
+          at::empty({0}, at::TensorOptions().dtype(type).device(device_))
               .set_(storage_, static_cast<std::int64_t>(layout.offset(p)), t.sizes(), t.strides());
       views_.push_back(view);
       types_before_.push_back(t.scalar_type());
@@ -41,13 +42,15 @@ class FullyShard::UnitState {
           what +
               ", and has elements only in the forward and backward of its unit, by "
               "FullyShard::forward(): at other times save() and read_parameters() show all of it, "
-              "load() changes it, and restore() ends the sharding"));
+              "load() changes it, and restore() ends the sharding",
+          device_));
       no_gradient_.push_back(without_elements(
           t.sizes(), type,
           what +
               ", and so is its gradient: FullyShard::engine().step() makes the optimizer's step, "
               "and clip_gradients() clips; optimizers of whole tensors, as torch's and "
-              "LocalOptimizer, cannot"));
+              "LocalOptimizer, cannot",
+          device_));
       t.set_data(view);
       hooks.emplace_back(t, [take, p](const Tensor& gradient) { return take(p, gradient); });
     }
@@ -57,13 +60,13 @@ class FullyShard::UnitState {
   /// The address of the engine's first parameter.
   void show(const void* first) {
     auto* const memory = static_cast<std::byte*>(const_cast<void*>(first)) - offset_;
-    storage_.set_data_ptr(c10::DataPtr(memory, c10::Device(c10::kCPU)));
+    storage_.set_data_ptr(c10::DataPtr(memory, device_));
     for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].tensor.set_data(views_[p]);
     forget_gradients();
   }
   /// The parameters have no elements, so using them is an error, and not a read of missing memory.
   void hide() {
-    storage_.set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
+    storage_.set_data_ptr(c10::DataPtr(nullptr, device_));
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       parameters[p].tensor.set_data(hidden_[p]);
       parameters[p].tensor.mutable_grad() = no_gradient_[p];
@@ -78,7 +81,8 @@ class FullyShard::UnitState {
           fmt::format(
               "the parameter {} of unit '{}' has gone with its FullyShard, which had shards "
               "of it: FullyShard::restore(), before, gives modules their parameters back",
-              parameters[p].name, name)));
+              parameters[p].name, name),
+          device_));
     }
     forget_gradients();
   }
@@ -111,6 +115,7 @@ class FullyShard::UnitState {
   bool had_backward = false;  // in this step
 
  private:
+  c10::Device device_ = c10::kCPU;
   c10::Storage storage_;
   std::vector<Tensor> views_;                 // of it, by parameter
   std::vector<Tensor> hidden_, no_gradient_;  // by parameter: without elements

@@ -86,7 +86,7 @@ Linear::Linear(std::int64_t in, std::int64_t out, at::ScalarType type, bool has_
 Tensor Linear::forward(const Tensor& x) {
   check_is_here(weight, "a linear layer");
   // Autograd knows then in which types gradients are made; they are copied.
-  if (at::autocast::is_autocast_enabled(at::kCPU)) return at::linear(x, weight, bias);
+  if (at::autocast::is_autocast_enabled(x.device().type())) return at::linear(x, weight, bias);
   return LinearFunction::apply(x, weight, bias, gradient_taker());
 }
 

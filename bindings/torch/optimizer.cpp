@@ -12,6 +12,12 @@ namespace tutti::libtorch {
 
 LocalOptimizer::LocalOptimizer(std::vector<NamedTensor> parameters, const Treat& treat) {
   for (NamedTensor& p : parameters) {
+    if (!p.tensor.device().is_cpu()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("LocalOptimizer works on the CPU, and the parameter {} is on {}: "
+                              "take an optimizer of torch's there",
+                              p.name, p.tensor.device().str()));
+    }
     if (p.tensor.scalar_type() != at::kFloat && p.tensor.scalar_type() != at::kDouble) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("the optimizer keeps float32 and float64, but the parameter {} is {}",

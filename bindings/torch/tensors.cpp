@@ -26,11 +26,16 @@ constexpr Type kTypes[]{{DataType::float32, at::kFloat}, {DataType::float64, at:
                         {DataType::int64, at::kLong},    {DataType::int32, at::kInt},
                         {DataType::uint8, at::kByte},    {DataType::int8, at::kChar}};
 
-void check_parameter(const NamedTensor& p) {
+/// "the CPU", "cuda:0".
+std::string text(c10::Device device) { return device.is_cpu() ? "the CPU" : device.str(); }
+
+void check_parameter(const NamedTensor& p, c10::Device device) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, fmt::format("the parameter {}: {}", p.name, why));
   };
-  if (!p.tensor.device().is_cpu()) refuse("it is on " + p.tensor.device().str() + ", not the CPU");
+  if (p.tensor.device() != device) {
+    refuse(fmt::format("it is on {}, not {}", text(p.tensor.device()), text(device)));
+  }
   if (p.tensor.layout() != at::kStrided) refuse("it is not dense");
   if (!p.tensor.is_contiguous()) refuse(describe(p.tensor) + " is not contiguous");
   if (!is_float(data_type(p.tensor.scalar_type(), "the parameter " + p.name))) {
@@ -59,13 +64,13 @@ void check_version() {
                           text(TORCH_ABI_VERSION), text(loaded)));
 }
 
-std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module) {
+std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module, c10::Device device) {
   check_version();
   std::vector<NamedTensor> result;
   for (const auto& item : module.named_parameters()) {
     if (item.value().requires_grad()) append(result, item.key(), item.value());
   }
-  for (const NamedTensor& p : result) check_parameter(p);
+  for (const NamedTensor& p : result) check_parameter(p, device);
   return result;
 }
 
@@ -122,25 +127,34 @@ std::string describe(const Tensor& tensor) {
       fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "));
 }
 
-Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type) {
-  return at::from_blob(memory, sizes, at::TensorOptions().dtype(type));
+// With its device, which torch else would ask the pointer for.
+Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type, c10::Device device) {
+  return at::for_blob(memory, sizes)
+      .options(at::TensorOptions().dtype(type).device(device))
+      .target_device(device)
+      .make_tensor();
 }
 
-Tensor without_elements(at::IntArrayRef sizes, at::ScalarType type, const std::string& why) {
+Tensor without_elements(at::IntArrayRef sizes, at::ScalarType type, const std::string& why,
+                        c10::Device device) {
   const auto bytes =
       c10::multiply_integers(sizes) * static_cast<std::int64_t>(c10::elementSize(type));
-  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
-                             c10::DataPtr(nullptr, c10::Device(c10::kCPU)), nullptr, false);
-  Tensor result = at::empty({0}, at::TensorOptions().dtype(type));
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, device),
+                             nullptr, false);
+  Tensor result = at::empty({0}, at::TensorOptions().dtype(type).device(device));
   result.set_(storage, 0, sizes, c10::contiguous_strides(sizes));
   storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(why);
   return result;
 }
 
-Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type) {
+Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type,
+                   c10::Device device) {
   void* const data = memory.get();
-  return at::from_blob(
-      data, sizes, [kept = std::move(memory)](void*) {}, at::TensorOptions().dtype(type));
+  return at::for_blob(data, sizes)
+      .deleter([kept = std::move(memory)](void*) {})
+      .options(at::TensorOptions().dtype(type).device(device))
+      .target_device(device)
+      .make_tensor();
 }
 
 std::string what_of(const std::exception& e) {
@@ -157,12 +171,12 @@ void check_is_here(const Tensor& weight, const std::string& layer) {
   }
 }
 
-void check_gradient(const Tensor& gradient, const std::string& parameter) {
-  if (gradient.layout() == at::kStrided && gradient.device().is_cpu()) return;
+void check_gradient(const Tensor& gradient, const std::string& parameter, c10::Device device) {
+  if (gradient.layout() == at::kStrided && gradient.device() == device) return;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("the gradient of {} is sparse, or not on the CPU; only dense ones are "
+              fmt::format("the gradient of {} is sparse, or not on {}; only dense ones are "
                           "averaged",
-                          parameter));
+                          parameter, text(device)));
 }
 
 }  // namespace tutti::libtorch

@@ -28,8 +28,9 @@ void check_version();
 
 /// The module's trained parameters, each once, in the order of named_parameters(). Throws
 /// Error(invalid_argument), with the name, for a parameter that is not a dense, contiguous tensor
-/// of floating-point numbers on the CPU.
-std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module);
+/// of floating-point numbers on `device`.
+std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module,
+                                            c10::Device device = c10::kCPU);
 /// Buffers, and parameters that are not trained.
 std::vector<NamedTensor> other_tensors(const torch::nn::Module& module);
 std::vector<NamedTensor> buffers(const torch::nn::Module& module);
@@ -45,17 +46,21 @@ at::ScalarType scalar_type(DataType type);
 /// "float32 [64, 16]".
 std::string describe(const Tensor& tensor);
 /// A contiguous tensor over memory of another owner.
-Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type);
+Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type,
+                   c10::Device device = c10::kCPU);
 /// A tensor with these sizes and no elements: reading or writing it is an error of torch with the
 /// text `why`.
-Tensor without_elements(at::IntArrayRef sizes, at::ScalarType type, const std::string& why);
+Tensor without_elements(at::IntArrayRef sizes, at::ScalarType type, const std::string& why,
+                        c10::Device device = c10::kCPU);
 /// The same, keeping the memory.
-Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type);
+Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type,
+                   c10::Device device = c10::kCPU);
 /// The text of an exception, for other ranks: torch's errors without their backtraces.
 std::string what_of(const std::exception& e);
 /// Throws Error(invalid_usage) if the layer's matrix is hidden: outside of its unit's forward.
 void check_is_here(const Tensor& weight, const std::string& layer);
-/// Throws Error(invalid_argument) for a gradient that is not dense.
-void check_gradient(const Tensor& gradient, const std::string& parameter);
+/// Throws Error(invalid_argument) for a gradient that is not dense, or not on `device`.
+void check_gradient(const Tensor& gradient, const std::string& parameter,
+                    c10::Device device = c10::kCPU);
 
 }  // namespace tutti::libtorch

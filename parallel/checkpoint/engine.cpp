@@ -33,6 +33,7 @@ TensorPart steps_part(const ParameterPlace& place, std::uint64_t* steps) {
 EngineState::EngineState(ShardedDataParallel& engine, const Optimizer& optimizer,
                          const PlaceOf& places)
     : engine_(engine) {
+  refuse_gpu(engine.device(), "a checkpoint of a sharded engine");
   engine.prepare(optimizer);
   const DataType type = engine.policy().precision.master;
   for (std::size_t u = 0; u < engine.units(); ++u) {

@@ -3,6 +3,7 @@
 // A step has these, and what is in brackets only where it is needed:
 //   [backwards]     all-gather of 8 bytes         uneven_inputs, or after a backward of no_sync()
 //   buckets         all-reduce; all first rounds in the order of the buckets, then all second ones
+//   [are any wrong] all-reduce of 8 bytes         on a GPU, for Unused::error
 //   [whose fault]   all-gather of a few bytes     where the averages show that something is wrong
 //   [the order]     broadcast of 4 B a parameter  after the first step
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include "core/combine.h"
 #include "core/convert.h"
 #include "core/error.h"
+#include "parallel/agreement.h"
 #include "parallel/data_parallel/data_parallel.h"
 
 namespace tutti::parallel {
@@ -161,22 +163,39 @@ void DataParallel::average_over_those_with_data() {
   }
 }
 
-void DataParallel::check_results() {
-  refuse_uneven_backwards();
-  // The averages have the same bits on all ranks, so all ask or none does.
-  const Bucket* marked = nullptr;
-  std::size_t bad = parameters_.size();
-  for (const Bucket& b : layout_.buckets) {
-    if (b.count == 0) continue;
-    if (!all_finite(flat_->data() + b.offset, b.type, 1)) marked = &b;
-    if (!policy_.check_finite || bad != parameters_.size()) continue;
-    for (const std::uint32_t i : b.gradients) {
-      if (all_finite(gradient(i), b.type, parameters_[i].count())) continue;
-      bad = i;
-      break;
+/// The first in the buckets' order whose average is not finite, where that is checked; else
+/// size().
+std::size_t DataParallel::first_not_finite() const {
+  if (policy_.check_finite) {
+    for (const Bucket& b : layout_.buckets) {
+      for (const std::uint32_t i : b.gradients) {
+        if (!all_finite(gradient(i), b.type, parameters_[i].count())) return i;
+      }
     }
   }
-  if ((policy_.unused != Unused::error || marked == nullptr) && bad == parameters_.size()) return;
+  return parameters_.size();
+}
+
+/// The same answer on all ranks, so all ask for more or none does. On the host the averages say
+/// it, which have the same bits everywhere. On a GPU, where nobody reads averages, ranks ask.
+bool DataParallel::are_wrong_anywhere(std::size_t bad) {
+  if (bad != parameters_.size()) return true;
+  if (policy_.unused != Unused::error) return false;
+  if (axis_.device().is_gpu()) {
+    bool any = false;
+    during("whether gradients are missing",
+           [&] { any = Agreement(axis_).largest(absent_.size()) > 0; });
+    return any;
+  }
+  return std::ranges::any_of(layout_.buckets, [&](const Bucket& b) {
+    return b.count > 0 && !all_finite(flat_->data() + b.offset, b.type, 1);
+  });
+}
+
+void DataParallel::check_results() {
+  refuse_uneven_backwards();
+  const std::size_t bad = first_not_finite();
+  if (!are_wrong_anywhere(bad)) return;
 
   // From each rank: its first gradient that was not finite, and a bit for each that is missing.
   const std::size_t record = sizeof(std::uint64_t) + (parameters_.size() + 7) / 8;
@@ -271,8 +290,8 @@ bool DataParallel::learn_order() {
   BucketLayout layout = lay_out(parameters_, order_, policy_);
   std::shared_ptr<Buffer> flat = shared_buffer(layout.bytes, memory_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    std::memcpy(flat->data() + layout.offset_of[i], gradient(i),
-                parameters_[i].count() * size_of(parameters_[i].type));
+    axis_.device().copy(flat->data() + layout.offset_of[i], gradient(i),
+                        parameters_[i].count() * size_of(parameters_[i].type));
   }
   layout_ = std::move(layout);
   flat_ = std::move(flat);

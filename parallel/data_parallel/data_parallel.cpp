@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -45,7 +44,8 @@ std::string text_of(const DataParallelPolicy& p) {
 }
 
 /// On every rank, or on none: after they have agreed.
-void check(std::span<const Parameter> parameters, const DataParallelPolicy& policy) {
+void check(std::span<const Parameter> parameters, const DataParallelPolicy& policy,
+           const Device& device) {
   const auto refuse = [](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, "data parallel: " + why);
   };
@@ -72,21 +72,39 @@ void check(std::span<const Parameter> parameters, const DataParallelPolicy& poli
     refuse("reduce_type, power_sgd, eight_bits and reduction: one of them only");
   }
   if (policy.power_sgd && policy.power_sgd->rank == 0) refuse("PowerSGD of rank 0");
+  if (!device.is_gpu()) return;
+  const auto only_host = [&](std::string_view option) {
+    refuse(
+        fmt::format("{} is for host memory, and these gradients are on {}", option, device.name()));
+  };
+  if (policy.power_sgd) only_host("power_sgd");
+  if (policy.eight_bits) only_host("eight_bits");
+  if (policy.check_finite) only_host("check_finite");
+  if (policy.uneven_inputs) only_host("uneven_inputs");
+  if (!policy.reduce_type) return;
+  for (const Parameter& p : parameters) {
+    if (device.converts(p.type, *policy.reduce_type)) continue;
+    refuse(fmt::format("{}: reduce_type {} needs conversions for which {} has no kernels",
+                       text_of(p), name(*policy.reduce_type), device.name()));
+  }
 }
 
 }  // namespace
 
 DataParallel::DataParallel(Axis& axis, std::vector<Parameter> parameters, DataParallelPolicy policy)
-    : axis_(axis), parameters_(std::move(parameters)), policy_(std::move(policy)) {
+    : axis_(axis),
+      parameters_(std::move(parameters)),
+      policy_(std::move(policy)),
+      memory_(std::make_shared<MemoryPool>(MemoryPool::Reuse::no, axis.device())) {
   std::vector<std::string> lines{text_of(policy_)};
   for (const Parameter& p : parameters_) lines.push_back(text_of(p));
   agree(axis_, "what is data parallel", lines);
-  check(parameters_, policy_);
+  check(parameters_, policy_, axis_.device());
 
   std::vector<std::uint32_t> order(parameters_.size());
   std::iota(order.rbegin(), order.rend(), 0u);
   layout_ = lay_out(parameters_, order, policy_);
-  agree_on_memory(axis_, "data parallel (all gradients)", layout_.bytes);
+  agree_on_memory(axis_, "data parallel (all gradients)", layout_.bytes, axis_.device());
   together(axis_, "data parallel", [&] {
     flat_ = shared_buffer(layout_.bytes, memory_);
     reduction_ = make_reduction(policy_, parameters_, *memory_);
@@ -110,9 +128,7 @@ DataParallel::~DataParallel() {
   for (Pending& pending : pending_) leave(pending);
 }
 
-void DataParallel::zero() {
-  if (flat_->size() > 0) std::memset(flat_->data(), 0, flat_->size());
-}
+void DataParallel::zero() { axis_.device().zero(flat_->data(), flat_->size()); }
 
 void DataParallel::ready(std::size_t i) {
   if (i >= parameters_.size()) {
@@ -157,9 +173,9 @@ void DataParallel::fill_missing() {
     missing_[layout_.bucket_of[i]] = 0;
     if (added_[i] != 0 || parameters_[i].count() == 0) continue;
     absent_.push_back(i);
-    std::memset(gradient(i), 0, parameters_[i].count() * size_of(bucket.type));
+    axis_.device().zero(gradient(i), parameters_[i].count() * size_of(bucket.type));
   }
-  if (policy_.unused != Unused::error) return;
+  if (policy_.unused != Unused::error || axis_.device().is_gpu()) return;
   // All ranks have to learn of it without one more collective in each step: a NaN in front of the
   // bucket becomes one in everybody's average, and then they ask each other (check_results).
   for (const std::uint32_t i : absent_) {

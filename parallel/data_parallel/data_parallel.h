@@ -127,6 +127,8 @@ class DataParallel {
   void start_ready();
   void start(std::size_t bucket, int round);
   bool average();
+  bool are_wrong_anywhere(std::size_t bad);
+  std::size_t first_not_finite() const;
   void average_over_those_with_data();
   void check_results();
   void refuse_missing(std::span<const std::uint8_t> records, std::size_t record) const;
@@ -143,7 +145,7 @@ class DataParallel {
   Axis& axis_;
   const std::vector<Parameter> parameters_;
   const DataParallelPolicy policy_;
-  const std::shared_ptr<MemoryPool> memory_ = std::make_shared<MemoryPool>();
+  const std::shared_ptr<MemoryPool> memory_;
   BucketLayout layout_;
   std::shared_ptr<Buffer> flat_;
   std::unique_ptr<Reduction> reduction_;

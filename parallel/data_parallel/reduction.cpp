@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "core/convert.h"
 #include "core/error.h"
 #include "parallel/axis.h"
 #include "parallel/data_parallel/eight_bits.h"
@@ -33,14 +32,14 @@ class ConvertedReduction final : public Reduction {
 
   Call prepare(std::size_t b, int round) override {
     if (bucket(b).type == type_) return Reduction::prepare(b, round);
-    convert(data(b), bucket(b).type, converted(b), type_, bucket(b).count);
+    memory_.device().convert(bucket(b).type, data(b), type_, converted(b), bucket(b).count);
     return call_of(Collective::all_reduce, converted(b), converted(b), bucket(b).count, type_,
                    ReduceKind::avg);
   }
 
   void complete(std::size_t b) override {
     if (bucket(b).type == type_) return;
-    convert(converted(b), type_, data(b), bucket(b).type, bucket(b).count);
+    memory_.device().convert(type_, converted(b), bucket(b).type, data(b), bucket(b).count);
   }
 
  private:

@@ -37,6 +37,7 @@ std::vector<std::string> lines_of(const HaloShape& s) {
 /// Before anything is checked: a rank that refused its shape alone would leave the others waiting.
 HaloLayout agreed_layout(Axis& axis, const std::string& what, const HaloShape& shape) {
   agree(axis, what, lines_of(shape));
+  refuse_gpu(axis.device(), what);
   try {
     if (size_of(shape.type) == 0 || shape.outer == 0 || shape.inner == 0) {
       throw Error(ErrorCode::invalid_argument,

@@ -30,6 +30,7 @@ ExpertParallel::ExpertParallel(Axis& axis, ExpertShape shape, ExpertOptions opti
       what_(fmt::format("experts '{}'", shape_.name)) {
   const std::string line = described(shape_, options_);
   agree(axis_, what_, {&line, 1});
+  refuse_gpu(axis_.device(), what_);
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what_, why));
   };

@@ -51,6 +51,9 @@ SharedGradients::SharedGradients(const SharedAxes& axes, std::vector<SharedParam
   }
   if (axes_.tensor != nullptr) agree(*axes_.tensor, "what tensor-parallel ranks have", tensor);
   if (axes_.ends != nullptr) agree(*axes_.ends, "what the first and the last stage share", ends);
+  for (const Axis* axis : {axes_.tensor, axes_.ends}) {
+    if (axis != nullptr) refuse_gpu(axis->device(), "shared gradients");
+  }
 }
 
 bool SharedGradients::in_norm(std::size_t i) const {

@@ -52,6 +52,13 @@ void Optimizer::update(const Slice& slice) const {
   }
 }
 
+void Optimizer::update_on_gpu(const Slice&, void*) const {
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("{} has no kernels for GPUs: a subclass of Optimizer brings its own "
+                          "(update_on_gpu)",
+                          name()));
+}
+
 void AdamW::check_options() const {
   check("AdamW", "learning rate", options.learning_rate, kAny);
   check("AdamW", "beta1", options.beta1, 1);
@@ -66,9 +73,9 @@ void Sgd::check_options() const {
   check("SGD", "weight decay", options.weight_decay, kAny);
 }
 
-void AdamW::update_block(const Slice& slice, const kernels::Block& block) const {
+kernels::AdamWConstants AdamW::constants(const Slice& slice) const {
   const auto step = static_cast<double>(slice.step);
-  const kernels::AdamWConstants constants{
+  return {
       .scale = slice.gradient_scale,
       .keep = 1 - options.learning_rate * options.weight_decay * slice.decay_scale,
       .beta1 = options.beta1,
@@ -77,16 +84,22 @@ void AdamW::update_block(const Slice& slice, const kernels::Block& block) const 
       .root = 1 / std::sqrt(1 - std::pow(options.beta2, step)),
       .epsilon = options.epsilon,
   };
-  kernels::adamw(slice.type, block, constants);
+}
+
+void AdamW::update_block(const Slice& slice, const kernels::Block& block) const {
+  kernels::adamw(slice.type, block, constants(slice));
+}
+
+kernels::SgdConstants Sgd::constants(const Slice& slice) const {
+  return {.scale = slice.gradient_scale,
+          .decay = options.weight_decay * slice.decay_scale,
+          .momentum = options.momentum,
+          .rate = options.learning_rate,
+          .nesterov = options.nesterov};
 }
 
 void Sgd::update_block(const Slice& slice, const kernels::Block& block) const {
-  kernels::sgd(slice.type, block,
-               {.scale = slice.gradient_scale,
-                .decay = options.weight_decay * slice.decay_scale,
-                .momentum = options.momentum,
-                .rate = options.learning_rate,
-                .nesterov = options.nesterov});
+  kernels::sgd(slice.type, block, constants(slice));
 }
 
 }  // namespace tutti::parallel

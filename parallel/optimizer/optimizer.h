@@ -39,6 +39,9 @@ class Optimizer {
   /// middle would leave some parameters updated and others not.
   virtual void check_options() const {}
   void update(const Slice& slice) const;
+  /// The same on memory of a GPU: puts kernels on `stream` (a cudaStream_t), and does not wait.
+  /// Throws Error(invalid_usage): a subclass that has kernels overrides it.
+  virtual void update_on_gpu(const Slice& slice, void* stream) const;
 
  private:
   /// Gradients are of the master's type here.
@@ -56,6 +59,8 @@ class AdamW final : public Optimizer {
   std::string_view name() const override { return "AdamW"; }
   std::size_t states() const override { return 2; }
   void check_options() const override;
+  /// Of the update of a slice, for kernels of a GPU.
+  kernels::AdamWConstants constants(const Slice& slice) const;
 
   Options options;  // may change from step to step, alike on all ranks
 
@@ -76,6 +81,7 @@ class Sgd final : public Optimizer {
   std::string_view name() const override { return "SGD"; }
   std::size_t states() const override { return options.momentum != 0 ? 1 : 0; }
   void check_options() const override;
+  kernels::SgdConstants constants(const Slice& slice) const;
 
   Options options;
 

@@ -66,6 +66,7 @@ void check(const Axis& axis, const Schedule& s, const std::vector<std::size_t>& 
                 fmt::format("the pipeline schedule {} cannot run here: {}", s.name, why),
                 axis.world_rank(axis.rank()));
   };
+  refuse_gpu(axis.device(), fmt::format("the pipeline schedule {}", s.name));
   require_proof(s);
   if (s.ranks() != axis.size()) {
     refuse(fmt::format("it is for {} ranks, and the axis has {}", s.ranks(), axis.size()));

@@ -151,6 +151,7 @@ class ContextParallelAttention::Impl {
         axes.heads == nullptr ? Agreement(*axes.keys) : Agreement(*axes.heads, axes.keys);
     const std::string line = described(shape_, options, kernel);
     agree(ranks, what_, {&line, 1});
+    refuse_gpu(ranks.device(), what_);
     if (!kernel.forward || !kernel.backward) refuse(what_, "the kernel lacks a function");
     const std::size_t heads_ranks = size_of_axis(axes.heads), keys_ranks = size_of_axis(axes.keys);
     check(what_, shape_, options, heads_ranks, keys_ranks);

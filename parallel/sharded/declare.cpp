@@ -10,10 +10,42 @@
 namespace tutti::parallel {
 namespace {
 
+/// Throws Error(invalid_argument) for what cannot be on the axes' device.
+void check_device(const Policy& policy, const ShardedAxes& axes) {
+  const Device& device = axes.shard->device();
+  const auto refuse = [&](std::string_view what) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("sharded data parallel on {}: {}", device.name(), what));
+  };
+  for (const Axis* axis : {axes.replicate, axes.group}) {
+    if (axis != nullptr && &axis->device() != &device) {
+      refuse(fmt::format("another of its axes is on {}", axis->device().name()));
+    }
+  }
+  if (!device.is_gpu()) return;
+  if (policy.check_finite) {
+    refuse(
+        "check_finite would make the host wait for the GPU; the norm of clip_gradients() says "
+        "whether gradients are finite");
+  }
+  if (policy.gather_eight_bits) refuse("gather_eight_bits is for host memory");
+  if (policy.offload_state) refuse("offload_state is for host memory");
+  if (device.computes()) return;
+  const Precision& types = policy.precision;
+  if (types.compute != types.master || types.gradient != types.master ||
+      types.reduce != types.master) {
+    refuse("it has no kernels for conversions, so all types of the policy have to be equal");
+  }
+  if (policy.divide_by > 1) {
+    refuse("it has no kernels for sums, so divide_by has to be 0 (the average) or 1");
+  }
+}
+
 /// Throws Error(invalid_argument) for what cannot be.
 void check(const std::vector<Unit>& units, const Policy& policy, const ShardedAxes& axes) {
   const auto refuse = [](const std::string& why) { throw Error(ErrorCode::invalid_argument, why); };
   policy.check();
+  check_device(policy, axes);
   double elements = 0;
   for (const Unit& unit : units) {
     const Reshard reshard = unit.reshard.value_or(policy.reshard_after_forward);

@@ -1,7 +1,6 @@
 #include "parallel/sharded/gather.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/compressed.h"
 
@@ -118,7 +117,8 @@ void Gathering::keep_part(UnitState& u) {
   for (const Piece& piece : u.layout.pieces()) {
     const std::size_t count = piece.block * ranks / group;
     if (count == 0) continue;
-    std::memcpy(part, u.full.data() + (piece.full_offset + rank * count) * size, count * size);
+    state_.device.copy(part, u.full.data() + (piece.full_offset + rank * count) * size,
+                       count * size);
     part += count * size;
   }
 }

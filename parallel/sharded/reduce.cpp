@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "core/combine.h"
 #include "core/error.h"
-#include "parallel/optimizer/kernels.h"
 
 namespace tutti::parallel {
 namespace {
@@ -44,7 +41,7 @@ bool GradientReduction::prepare(UnitState& u, bool zeros) {
     u.gradient = state_.memory.allocate(bytes);
   }
   if (u.unread) return false;
-  if (zeros && bytes > 0) std::memset(state_.full_gradients(u), 0, bytes);
+  if (zeros) state_.device.zero(state_.full_gradients(u), bytes);
   return u.unread = true;
 }
 
@@ -55,13 +52,20 @@ void GradientReduction::set_aside(UnitState& u) {
   if (!u.earlier) u.earlier = state_.memory.allocate(u.layout.shard() * size);
   for (const Piece& piece : u.layout.pieces()) {
     if (piece.block == 0) continue;
-    std::memcpy(u.earlier.data() + piece.shard_offset * size,
-                state_.gradient_shard(u, state_.block(piece)), piece.block * size);
+    state_.device.copy(u.earlier.data() + piece.shard_offset * size,
+                       state_.gradient_shard(u, state_.block(piece)), piece.block * size);
   }
 }
 
 void GradientReduction::start(UnitState& u) {
   const Precision& types = state_.policy.precision;
+  if (u.reducing && !state_.device.computes()) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("unit '{}' is reduced for the second time in a step, and {} has no "
+                            "kernels for the sum: synchronise(false) for all micro-batches but "
+                            "the last adds gradients up in place",
+                            u.unit.name, state_.device.name()));
+  }
   Job job{.unit = &u,
           .buffer = std::move(u.gradient),
           .data = nullptr,
@@ -71,7 +75,8 @@ void GradientReduction::start(UnitState& u) {
   job.data = state_.policy.stage == Stage::optimizer ? state_.full_gradients(u) : job.buffer.data();
   if (types.reduce != types.gradient) {
     Buffer converted = state_.memory.allocate(u.layout.full() * size_of(types.reduce));
-    kernels::convert(types.gradient, job.data, types.reduce, converted.data(), u.layout.full());
+    state_.device.convert(types.gradient, job.data, types.reduce, converted.data(),
+                          u.layout.full());
     job.buffer = std::move(converted);
     job.data = job.buffer.data();
   }
@@ -130,10 +135,8 @@ void GradientReduction::store(Job& job) {
     void* const shard = state_.gradient_shard(u, state_.block(piece));
     const void* const before =
         u.earlier ? u.earlier.data() + piece.shard_offset * size_of(type) : shard;
-    Source sources[2] = {{.data = target(job, piece)}, {.data = before}};
-    if (divisor > 1) sources[0].prescale = Prescale::divide;
-    combine(type, ReduceKind::sum, {&shard, 1}, {sources, adds ? 2u : 1u}, piece.block,
-            {.divisor = std::max(divisor, 1u)});
+    state_.device.add(type, shard, target(job, piece), divisor, adds ? before : nullptr,
+                      piece.block);
   }
 }
 

@@ -2,13 +2,11 @@
 // optimizer's state, into the shards and out of them.
 #include <fmt/format.h>
 
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "parallel/agreement.h"
-#include "parallel/optimizer/kernels.h"
 #include "parallel/sharded/misused.h"
 #include "parallel/sharded/sharded.h"
 
@@ -45,7 +43,8 @@ void ShardedDataParallel::load_state(ParameterId id, std::size_t i, const void* 
 
 void ShardedDataParallel::take(const Shard& mine, void* to, const void* values) const {
   const std::size_t size = size_of(state_.policy.precision.master);
-  std::memcpy(to, static_cast<const std::byte*>(values) + mine.begin * size, mine.count * size);
+  state_.device.copy(to, static_cast<const std::byte*>(values) + mine.begin * size,
+                     mine.count * size);
 }
 
 void ShardedDataParallel::set_steps(ParameterId id, std::uint64_t steps) {
@@ -84,8 +83,8 @@ void ShardedDataParallel::share_parameters() {
       std::byte* const master = state_.master(u, range);
       to_replicas("the broadcast of the parameters to replicas", u, master, range.count);
       if (state_.has_master()) {
-        kernels::convert(types.master, master, types.compute, state_.compute(u, range),
-                         range.count);
+        state_.device.convert(types.master, master, types.compute, state_.compute(u, range),
+                              range.count);
       }
     }
     for (std::size_t i = 0; i < states(); ++i) {

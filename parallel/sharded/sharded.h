@@ -143,7 +143,8 @@ class ShardedDataParallel {
   const Unit& unit(std::size_t u) const { return state_.units.at(u).unit; }
   const UnitLayout& layout(std::size_t u) const { return state_.units.at(u).layout; }
   const Policy& policy() const { return state_.policy; }
-  std::uint64_t steps() const { return steps_; }  // of this engine
+  Device& device() const { return state_.device; }  // of the axes
+  std::uint64_t steps() const { return steps_; }    // of this engine
   ShardedStatistics statistics() const;
 
  private:

@@ -9,7 +9,7 @@
 namespace tutti::parallel {
 
 State::State(std::vector<Unit> declared, const Policy& p, const ShardedAxes& a)
-    : policy(p), axes(a) {
+    : policy(p), axes(a), device(axes.shard->device()), memory(MemoryPool::Reuse::yes, device) {
   const auto ranks = static_cast<std::size_t>(axes.shard->size());
   for (const Unit& unit : declared) {
     UnitState& u = units.emplace_back(unit, policy, ranks);
@@ -22,7 +22,7 @@ State::State(std::vector<Unit> declared, const Policy& p, const ShardedAxes& a)
   }
   const Precision& types = policy.precision;
   agree_on_memory({*axes.shard, axes.replicate}, "sharded data parallel (parameters and gradients)",
-                  bytes_at_first());
+                  bytes_at_first(), device);
   parameters_ = memory.zeros((sharded_parameters() ? shard : full) * size_of(types.compute));
   if (has_master()) master_ = memory.zeros(shard * size_of(types.master), state_kind());
   if (policy.stage == Stage::optimizer) gradients_ = memory.zeros(full * size_of(types.gradient));

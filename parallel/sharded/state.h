@@ -70,7 +70,8 @@ struct State {
 
   const Policy policy;
   const ShardedAxes axes;
-  MemoryPool memory{MemoryPool::Reuse::yes};  // before all buffers
+  Device& device;     // of the axes
+  MemoryPool memory;  // before all buffers
   std::vector<UnitState> units;
   std::size_t parameters = 0, gathered = 0, full = 0, shard = 0;  // elements
 

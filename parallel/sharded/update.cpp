@@ -7,7 +7,6 @@
 
 #include "core/convert.h"
 #include "parallel/gradient_norm.h"
-#include "parallel/optimizer/kernels.h"
 #include "parallel/sharded/misused.h"
 #include "parallel/sharded/sharded.h"
 
@@ -50,7 +49,8 @@ void ShardedDataParallel::update(const Optimizer& optimizer, UnitState& u) {
     const std::uint64_t number = ++u.steps[p];  // on all ranks, whoever has a part of it
     const LocalRange range = state_.local(u, p);
     if (range.count == 0) continue;
-    optimizer.update(
+    state_.device.update(
+        optimizer,
         {.type = types.master,
          .master = state_.master(u, range),
          .state = {state_.optimizer_state(0, u, range), state_.optimizer_state(1, u, range)},
@@ -100,18 +100,18 @@ void ShardedDataParallel::finish_backward() {
 double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {
   if (!finished_) misused("the norm of gradients before finish_backward()");
   const DataType type = state_.policy.precision.reduce;
-  double squares = 0;
+  std::vector<Device::Values> counted;
   for (const UnitState& u : state_.units) {
     if (!u.reduced) continue;
     for (std::size_t p = 0; p < u.unit.parameters.size(); ++p) {
       const LocalRange range = state_.local(u, p);
       if (range.count == 0 || !u.unit.parameters[p].in_norm) continue;
-      squares += kernels::sum_of_squares(type, state_.gradient_shard(u, range), range.count);
+      counted.push_back({state_.gradient_shard(u, range), range.count});
     }
   }
   std::vector<Axis*> axes{state_.axes.shard};
   axes.insert(axes.end(), also.begin(), also.end());
-  return parallel::gradient_norm(squares, axes);
+  return parallel::gradient_norm(state_.device.sum_of_squares(type, counted), axes);
 }
 
 double ShardedDataParallel::clip_gradients(double most, std::span<Axis* const> also) {

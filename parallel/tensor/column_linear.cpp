@@ -28,6 +28,7 @@ ColumnParallelLinear::ColumnParallelLinear(Axis& axis, LinearShape shape, Column
       mapper_(axis, what_) {
   const std::string line = described(shape_, options_);
   agree(axis_, what_, {&line, 1});
+  refuse_gpu(axis_.device(), what_);
   local_out_ = share_of(axis_, what_, "outputs", shape_.out);
 }
 

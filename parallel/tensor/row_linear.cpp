@@ -28,6 +28,7 @@ RowParallelLinear::RowParallelLinear(Axis& axis, LinearShape shape, RowOptions o
       mapper_(axis, what_) {
   const std::string line = described(shape_, options_);
   agree(axis_, what_, {&line, 1});
+  refuse_gpu(axis_.device(), what_);
   local_in_ = share_of(axis_, what_, "inputs", shape_.in);
 }
 

@@ -34,6 +34,7 @@ Vocabulary agreed(Axis& axis, const std::string& what, std::size_t tokens, std::
   const std::string line =
       fmt::format("{} tokens padded to a multiple of {}, {}", tokens, multiple, more);
   agree(axis, what, {&line, 1});
+  refuse_gpu(axis.device(), what);
   return {tokens, axis, multiple};
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bootstrap/unique_id.h"
+#include "tests/device/device_training.h"
 #include "tests/device/device_window_exercises.h"
 
 namespace tutti::test {
@@ -59,6 +60,8 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
   Tally tally;
   if (what == "leave") {
     leave(comm, gpu, tally);
+  } else if (what == "training") {
+    train_on_gpu(comm, gpu, tally);
   } else if (what == "gather" || what == "reduce") {
     if (comm.impl().group->one_process() && accelerators() == 1) return 0;  // there are no windows
     WindowRank rank(comm, gpu, tally, what == "reduce", threads == 1);

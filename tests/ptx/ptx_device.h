@@ -43,6 +43,7 @@ class PtxDevice : public device::Device {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, device::Stream) override {
     upload(to, {from, bytes});
   }
+  using device::Device::order;
   void order(device::Stream, device::Stream) override {}
   void note(device::Stream, const void*) override {}
   void drain(const void*) noexcept override {}

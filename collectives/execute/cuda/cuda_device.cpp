@@ -54,6 +54,7 @@ constexpr int kFreeProcessors = 4;
 const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t event_of(const Event& event) { return static_cast<cudaEvent_t>(event.get()); }
 
 Device::Identity identity_of(int ordinal) {
   cudaDeviceProp properties{};
@@ -332,6 +333,73 @@ Mapping CudaDevice::map(const CudaMemoryHandle& handle, const FileDescriptor& fd
                                                    delete i;
                                                  });
   return {import, import->data(), import->bytes()};
+}
+
+void CudaDevice::as_current(const std::function<void()>& body) {
+  const Current current(ordinal_);
+  body();
+}
+
+std::shared_ptr<void> CudaDevice::make_stream() {
+  const Current current(ordinal_);
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return {stream, [](void* s) { cudaStreamDestroy(stream_of(s)); }};
+}
+
+Event CudaDevice::record(Stream stream) {
+  const Current current(ordinal_);
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  const Event owned(event, [](void* e) { cudaEventDestroy(static_cast<cudaEvent_t>(e)); });
+  check_cuda(cudaEventRecord(event, stream_of(stream)), "cudaEventRecord");
+  return owned;
+}
+
+void CudaDevice::order(const Event& event, Stream then) {
+  if (event == nullptr) return;
+  const Current current(ordinal_);
+  check_cuda(cudaStreamWaitEvent(stream_of(then), event_of(event), 0), "to order two streams");
+}
+
+bool CudaDevice::is_over(const Event& event) {
+  if (event == nullptr) return true;
+  const Relaxed relaxed;
+  const cudaError_t result = cudaEventQuery(event_of(event));
+  if (result == cudaErrorNotReady) {
+    cudaGetLastError();  // so that a later call does not report it
+    return false;
+  }
+  check_cuda(result, "cudaEventQuery");
+  return true;
+}
+
+void CudaDevice::synchronize(const Event& event) {
+  if (event == nullptr) return;
+  const Relaxed relaxed;
+  check_cuda(cudaEventSynchronize(event_of(event)), "what was on a stream");
+}
+
+void CudaDevice::zero(std::byte* memory, std::size_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  const Current current(ordinal_);
+  check_cuda(cudaMemsetAsync(memory, 0, bytes, stream_of(stream)), "zeros");
+}
+
+void CudaDevice::read(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  const Current current(ordinal_);
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_of(stream)),
+             "a copy to the host");
+  check_cuda(cudaStreamSynchronize(stream_of(stream)), "what was on a stream");
+}
+
+std::size_t CudaDevice::free_bytes() {
+  const Current current(ordinal_);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
 }
 
 void CudaDevice::note(Stream stream, const void* owner) {

@@ -41,6 +41,15 @@ class CudaDevice : public Device {
   CudaAllocation allocation(const std::byte* memory) override;
   CudaExport share(const std::byte* memory, std::size_t bytes) override;
   Mapping map(const CudaMemoryHandle& handle, const FileDescriptor& fd) override;
+  void as_current(const std::function<void()>& body) override;
+  std::shared_ptr<void> make_stream() override;
+  Event record(Stream stream) override;
+  void order(const Event& event, Stream then) override;
+  bool is_over(const Event& event) override;
+  void synchronize(const Event& event) override;
+  void zero(std::byte* memory, std::size_t bytes, Stream stream) override;
+  void read(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) override;
+  std::size_t free_bytes() override;
 
   int ordinal() const { return ordinal_; }
 

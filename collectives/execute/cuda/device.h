@@ -1,10 +1,13 @@
-// What the executor needs of a device: memory that its kernels see, and launches. cuda_device.h is
-// the real one; the tests have one whose blocks are threads.
+// What the executor needs of a device: memory that its kernels see, and launches; and what engines
+// for parallel training need of it (parallel/gpu.h): streams, events, zeros. cuda_device.h is the
+// real one; the tests have some whose blocks are threads.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -16,6 +19,9 @@ namespace tutti::device {
 
 /// A queue of work on a device: cudaStream_t, without its header.
 using Stream = void*;
+
+/// All work that a stream had when the event was recorded; null: that has been done.
+using Event = std::shared_ptr<void>;
 
 /// Another process's memory, for as long as `owner` lives.
 struct Mapping {
@@ -87,6 +93,28 @@ class Device {
   /// Maps what another process shares, as this device's kernels address it. `fd`: what came with
   /// the handle. Also while a stream of this thread is captured. Throws Error.
   virtual Mapping map(const CudaMemoryHandle& handle, const FileDescriptor& fd) = 0;
+
+  // For engines. As they are here, they are those of a device that has done all work on return.
+  /// Runs `body` with this GPU as the thread's, where threads have one.
+  virtual void as_current(const std::function<void()>& body) { body(); }
+  /// A stream of its own, until its last owner lets go of it: its work is done nevertheless.
+  virtual std::shared_ptr<void> make_stream() { return std::make_shared<char>(); }
+  virtual Event record(Stream) { return nullptr; }
+  /// Work that comes on `then` waits for `event`; the caller does not.
+  virtual void order(const Event&, Stream) {}
+  virtual bool is_over(const Event&) { return true; }
+  /// The caller waits.
+  virtual void synchronize(const Event&) {}
+  /// After what is on `stream`; does not wait.
+  virtual void zero(std::byte* memory, std::size_t bytes, Stream) {
+    if (bytes > 0) std::memset(memory, 0, bytes);
+  }
+  /// Copies to memory of the host after what is on `stream`, and waits for that.
+  virtual void read(std::byte* to, const std::byte* from, std::size_t bytes, Stream) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  /// Memory that nobody uses.
+  virtual std::size_t free_bytes() { return SIZE_MAX; }
 };
 
 }  // namespace tutti::device

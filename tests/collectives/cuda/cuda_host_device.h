@@ -135,6 +135,7 @@ class HostDevice : public device::Device {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, device::Stream) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
+  using device::Device::order;
   void order(device::Stream, device::Stream) override { ++orders; }
   void note(device::Stream, const void*) override {}
   void drain(const void*) noexcept override {}

@@ -1,5 +1,8 @@
 #include "tests/collectives/cuda/cuda_runtime/kernels.h"
 
+#include <map>
+#include <mutex>
+
 #include "collectives/execute/cuda/kernel.h"
 #include "core/error.h"
 #include "tests/collectives/cuda/cuda_host_device.h"
@@ -24,8 +27,28 @@ void run_kernel(const void* function, const device::Launch& launch, unsigned blo
   gpu().launch(launch, type, blocks, nullptr);
 }
 
-void* allocate_for_kernels(std::size_t bytes) { return gpu().allocate(bytes); }
-void free_for_kernels(void* memory) { gpu().deallocate(static_cast<std::byte*>(memory)); }
+namespace {
+std::mutex mutex;
+auto& pieces = *new std::map<const std::byte*, std::size_t>;
+}  // namespace
+
+void* allocate_for_kernels(std::size_t bytes) {
+  std::byte* const memory = gpu().allocate(bytes);
+  const std::lock_guard lock(mutex);
+  pieces[memory] = bytes;
+  return memory;
+}
+void free_for_kernels(void* memory) {
+  const std::lock_guard lock(mutex);
+  pieces.erase(static_cast<std::byte*>(memory));
+  gpu().deallocate(static_cast<std::byte*>(memory));
+}
+bool is_for_kernels(const void* memory) {
+  const auto* const at = static_cast<const std::byte*>(memory);
+  const std::lock_guard lock(mutex);
+  auto piece = pieces.upper_bound(at);
+  return piece != pieces.begin() && at < (--piece)->first + piece->second;
+}
 
 }  // namespace tutti::test
 

@@ -12,5 +12,7 @@ void run_kernel(const void* function, const device::Launch& launch, unsigned blo
 
 void* allocate_for_kernels(std::size_t bytes);
 void free_for_kernels(void* memory);
+/// Whether `memory` lies in such memory.
+bool is_for_kernels(const void* memory);
 
 }  // namespace tutti::test

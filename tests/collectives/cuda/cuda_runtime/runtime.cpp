@@ -253,6 +253,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = *total = size_t{64} << 30;
+  return cudaSuccess;
+}
+
 // --- Streams, events, kernels --------------------------------------------------------------------
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -336,6 +341,10 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3, void** argum
   const Lock lock(state().mutex);
   return put(stream,
              kernel(function, *static_cast<const tutti::device::Launch*>(arguments[0]), grid.x));
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  const Lock lock(state().mutex);
+  return put(stream, [=] { function(data); });
 }
 
 // --- Captures and graphs -------------------------------------------------------------------------

@@ -1,0 +1,74 @@
+#include "parallel/device.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "core/combine.h"
+#include "core/convert.h"
+#include "core/error.h"
+#include "core/host_memory.h"
+#include "core/memory.h"
+#include "parallel/optimizer/kernels.h"
+
+namespace tutti::parallel {
+
+std::byte* Device::allocate(std::size_t bytes) {
+  return static_cast<std::byte*>(tutti::allocate(bytes));
+}
+
+void Device::release(std::byte* memory, const Event&) noexcept { tutti::deallocate(memory); }
+
+Device::Available Device::available() const {
+  const HostMemory memory = host_memory();
+  return {.bytes = memory.available, .domain = memory.domain};
+}
+
+void Device::zero(void* memory, std::size_t bytes) {
+  if (bytes > 0) std::memset(memory, 0, bytes);
+}
+
+void Device::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void Device::read(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void Device::convert(DataType from, const void* in, DataType to, void* out, std::size_t count) {
+  tutti::convert(in, from, out, to, count);
+}
+
+void Device::add(DataType type, void* to, const void* values, unsigned divisor, const void* before,
+                 std::size_t count) {
+  Source sources[2] = {{.data = values}, {.data = before}};
+  if (divisor > 1) sources[0].prescale = Prescale::divide;
+  combine(type, ReduceKind::sum, {&to, 1}, {sources, before != nullptr ? 2u : 1u}, count,
+          {.divisor = divisor > 1 ? divisor : 1});
+}
+
+double Device::sum_of_squares(DataType type, std::span<const Values> of) {
+  double sum = 0;
+  for (const Values& values : of) sum += kernels::sum_of_squares(type, values.data, values.count);
+  return sum;
+}
+
+void Device::update(const Optimizer& optimizer, const Optimizer::Slice& slice) {
+  optimizer.update(slice);
+}
+
+Device& host_device() {
+  static Device host;
+  return host;
+}
+
+void refuse_gpu(const Device& device, std::string_view what) {
+  if (!device.is_gpu()) return;
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("{}: it works on the host's memory alone, and this axis is on {}; data "
+                          "parallel and sharded engines work on GPUs (docs/parallel.md)",
+                          what, device.name()));
+}
+
+}  // namespace tutti::parallel

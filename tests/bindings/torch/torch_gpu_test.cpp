@@ -1,0 +1,241 @@
+// Modules on a TorchGpu. Threads stand in for the GPU (cuda_host_device.h), whose memory is the
+// host's, so the tensors over it are CPU tensors; all else takes the way of a GPU: collectives on
+// streams, memory of the device, torch's arithmetic on it. The results are those of the host.
+#include "bindings/torch/torch_gpu.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/torch/data_parallel.h"
+#include "bindings/torch/fully_shard.h"
+#include "bindings/torch/linear.h"
+#include "comm/impl.h"
+#include "tests/bindings/torch/whole_numbers.h"
+#include "tests/collectives/cuda/cuda_host_device.h"
+#include "tests/support/thread_ranks.h"
+
+namespace tutti::libtorch {
+namespace {
+
+using parallel::AdamW;
+using parallel::CommunicatorAxis;
+using parallel::Optimizer;
+using parallel::Policy;
+using parallel::Precision;
+using parallel::Sgd;
+using test::error_of;
+using test::run_thread_ranks;
+using test::whole_numbers;
+
+/// Does all work at once, and knows its memory.
+class GpuAtOnce final : public test::HostDevice {
+ public:
+  std::byte* allocate(std::size_t bytes) override {
+    std::byte* const memory = HostDevice::allocate(bytes);
+    const std::lock_guard lock(mutex_);
+    pieces_[memory] = bytes;
+    return memory;
+  }
+  void deallocate(std::byte* memory) noexcept override {
+    {
+      const std::lock_guard lock(mutex_);
+      pieces_.erase(memory);
+    }
+    HostDevice::deallocate(memory);
+  }
+  bool owns(const void* memory) {
+    const std::lock_guard lock(mutex_);
+    const auto* const at = static_cast<const std::byte*>(memory);
+    auto piece = pieces_.upper_bound(at);
+    return piece != pieces_.begin() && at < (--piece)->first + piece->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const std::byte*, std::size_t> pieces_;
+};
+std::shared_ptr<GpuAtOnce> the_gpu;
+
+Gpus gpus() {
+  return {[](const void* memory) { return the_gpu->owns(memory) ? 0 : -1; }, [] { return 0; },
+          [](int) -> std::shared_ptr<device::Device> { return the_gpu; }};
+}
+
+class GpuOfCpuTensors final : public TorchGpu {
+ public:
+  GpuOfCpuTensors() : TorchGpu(gpus(), 0, c10::kCPU) {}
+  Stream current() override { return this; }
+};
+
+struct Net : torch::nn::Module {
+  Net() : first(std::make_shared<Linear>(4, 6)), last(std::make_shared<Linear>(6, 4)) {
+    const at::NoGradGuard no_grad;
+    register_module("first", first);
+    register_module("last", last);
+    first->weight.copy_(whole_numbers({6, 4}, 1));
+    first->bias.copy_(whole_numbers({6}, 2));
+    last->weight.copy_(whole_numbers({4, 6}, 3));
+    last->bias.copy_(whole_numbers({4}, 4));
+    // Torch makes this one's gradient, which is copied.
+    scale = register_parameter("scale", at::ones({4}));
+    count = register_buffer("count", at::zeros({1}));
+  }
+  std::shared_ptr<Linear> first, last;
+  Tensor scale, count;
+};
+
+using Result = std::vector<Tensor>;
+using Body = std::function<Result(CommunicatorAxis&)>;
+
+/// What each rank ends with, on the host and on the GPU; torch's updates round in other places.
+void expect_as_on_the_host(int ranks, const Body& body, double tolerance = 0) {
+  std::vector<Result> host(static_cast<std::size_t>(ranks)), gpu = host;
+  run_thread_ranks(ranks, [&](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    host[static_cast<std::size_t>(comm.rank())] = body(axis);
+  });
+  the_gpu = std::make_shared<GpuAtOnce>();
+  run_thread_ranks(ranks, [&](Communicator& comm) {
+    comm.impl().gpus = gpus();
+    GpuOfCpuTensors device;
+    CommunicatorAxis axis(comm);
+    axis.use(device);
+    gpu[static_cast<std::size_t>(comm.rank())] = body(axis);
+    EXPECT_GT(the_gpu->launches, 0);
+  });
+  the_gpu.reset();
+  for (std::size_t r = 0; r < host.size(); ++r) {
+    ASSERT_GT(host[r].size(), 4u);
+    ASSERT_EQ(host[r].size(), gpu[r].size());
+    for (std::size_t i = 0; i < host[r].size(); ++i) {
+      EXPECT_TRUE(at::allclose(host[r][i], gpu[r][i], tolerance, tolerance))
+          << "rank " << r << ", tensor " << i << "\n"
+          << host[r][i] << "\n"
+          << gpu[r][i];
+    }
+  }
+}
+
+Tensor input(int rank, int step) { return whole_numbers({3, 4}, 5 * rank + step); }
+
+TEST(TorchGpus, DataParallelGivesTheHostsGradients) {
+  for (const int ranks : {1, 2}) {
+    expect_as_on_the_host(ranks, [](CommunicatorAxis& axis) {
+      Net net;
+      parallel::DataParallelPolicy policy;
+      policy.bucket_bytes = policy.first_bucket_bytes = 100;
+      DataParallel ddp(axis, net, policy);
+      Result results;
+      for (int step = 0; step < 3; ++step) {
+        const Tensor h = net.first->forward(input(axis.rank(), step));
+        ddp.backward((net.last->forward(h) * net.scale).sum());
+        const at::NoGradGuard no_grad;
+        for (Tensor& p : net.parameters()) {
+          results.push_back(p.grad().clone());
+          p.sub_(p.grad() * 0.25);
+          p.mutable_grad().reset();
+        }
+      }
+      return results;
+    });
+  }
+}
+
+Body sharded(const Policy& policy, const Optimizer& optimizer) {
+  return [&](CommunicatorAxis& axis) {
+    Net net;
+    FullyShard shards({.shard = &axis}, net, {{"first", net.first.get()}, {"rest", &net}}, policy);
+    const at::ScalarType type = scalar_type(policy.precision.compute);
+    Result results;
+    for (int step = 0; step < 3; ++step) {
+      const Tensor h = shards.forward(
+          0, [&](const Tensor& x) { return net.first->forward(x); },
+          input(axis.rank(), step).to(type));
+      const Tensor y = shards.forward(
+          1, [&](const Tensor& x) { return net.last->forward(x) * net.scale; }, h);
+      shards.backward(y.sum());
+      results.push_back(at::full({}, shards.engine().clip_gradients(4)));
+      shards.engine().step(optimizer);
+    }
+    shards.restore();
+    for (const Tensor& p : net.parameters()) results.push_back(p.detach().clone());
+    return results;
+  };
+}
+
+TEST(TorchGpus, FullyShardTrainsAsOnTheHost) {
+  constexpr double kClose = 1e-6;
+  const Sgd sgd{{.learning_rate = 0.25}};
+  const Sgd nesterov{
+      {.learning_rate = 0.25, .momentum = 0.5, .weight_decay = 0.125, .nesterov = true}};
+  const AdamW adamw{{.learning_rate = 0.125}};
+  for (const Policy& policy : {Policy::zero1(), Policy::zero2(), Policy::fsdp()}) {
+    expect_as_on_the_host(2, sharded(policy, sgd), kClose);
+  }
+  expect_as_on_the_host(1, sharded(Policy::zero3(), nesterov), kClose);
+  expect_as_on_the_host(2, sharded(Policy::zero3(), adamw), kClose);
+  expect_as_on_the_host(2, sharded(Policy::fsdp(Precision::mixed()), adamw), kClose);
+}
+
+TEST(TorchGpus, SumsAndConversionsHaveTheHostsBits) {
+  the_gpu = std::make_shared<GpuAtOnce>();
+  {
+    GpuOfCpuTensors gpu;
+    parallel::Device& host = parallel::host_device();
+    const Tensor a = at::rand({100}) * 8 - 4, b = at::rand({100});
+    Tensor on_host = at::empty({100}), on_gpu = at::empty({100});
+    for (const unsigned divisor : {0u, 3u}) {
+      for (const Tensor& before : {Tensor(), b, on_host}) {
+        const auto* const also = before.defined() ? before.const_data_ptr() : nullptr;
+        gpu.add(DataType::float32, on_gpu.mutable_data_ptr(), a.const_data_ptr(), divisor, also,
+                100);
+        host.add(DataType::float32, on_host.mutable_data_ptr(), a.const_data_ptr(), divisor, also,
+                 100);
+        EXPECT_TRUE(at::equal(on_host, on_gpu)) << divisor;
+      }
+    }
+    Tensor narrow_host = at::empty({100}, at::kBFloat16), narrow_gpu = narrow_host.clone();
+    gpu.convert(DataType::float32, a.const_data_ptr(), DataType::bfloat16,
+                narrow_gpu.mutable_data_ptr(), 100);
+    host.convert(DataType::float32, a.const_data_ptr(), DataType::bfloat16,
+                 narrow_host.mutable_data_ptr(), 100);
+    EXPECT_TRUE(at::equal(narrow_host, narrow_gpu));
+    const parallel::Device::Values both[] = {{a.const_data_ptr(), 100}, {b.const_data_ptr(), 50}};
+    EXPECT_NEAR(gpu.sum_of_squares(DataType::float32, both),
+                host.sum_of_squares(DataType::float32, both), 1e-9);
+  }
+  the_gpu.reset();
+}
+
+TEST(TorchGpus, WhatIsRefused) {
+  the_gpu = std::make_shared<GpuAtOnce>();
+  run_thread_ranks(2, [&](Communicator& comm) {
+    comm.impl().gpus = gpus();
+    parallel::Gpu bare(gpus(), 0);
+    CommunicatorAxis axis(comm);
+    axis.use(bare);
+    Net net;
+    const Error e = error_of([&] { DataParallel(axis, net); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(e.what()).find("modules need a TorchGpu"), std::string::npos) << e.what();
+    // There is no CUDA in this PyTorch, or no parameter on it.
+    TorchGpu cuda(gpus(), 0, c10::Device(c10::kCUDA, 0));
+    axis.use(cuda);
+    const Error other = error_of([&] { FullyShard({.shard = &axis}, {{"net", &net}}); });
+    EXPECT_EQ(other.code(), ErrorCode::invalid_argument);
+    EXPECT_NE(std::string(other.what()).find("it is on the CPU, not cuda:0"), std::string::npos)
+        << other.what();
+  });
+  the_gpu.reset();
+}
+
+}  // namespace
+}  // namespace tutti::libtorch
