@@ -56,8 +56,8 @@ class Decoder {
       for (const Instruction& in : f->instructions) add(in, first);
       // Nothing runs off the end.
       const Instruction* const last = f->instructions.empty() ? nullptr : &f->instructions.back();
-      if (last == nullptr ||
-          (last->op != "ret" && !(last->op.starts_with("bra") && last->guard < 0))) {
+      if (last == nullptr || (last->op != "ret" && last->op != "exit" && last->op != "trap" &&
+                              !(last->op.starts_with("bra") && last->guard < 0))) {
         throw std::runtime_error(fmt::format("{} ends with neither ret nor bra", f->name));
       }
     }
@@ -103,7 +103,7 @@ class Decoder {
 
   static bool writes_first(const std::string& op) {
     for (const char* none : {"st.", "bra", "bar.sync", "bar.warp", "fence", "membar", "ret", "call",
-                             "red.", "nanosleep", "exit"}) {
+                             "red.", "nanosleep", "exit", "trap", "barrier."}) {
       if (op.starts_with(none)) return false;
     }
     return true;
@@ -125,6 +125,7 @@ class Decoder {
         flow[i].next.push_back(label(f, in));
         if (in.guard < 0) continue;
       }
+      if (in.op == "exit" || in.op == "trap") continue;
       if (in.op == "ret") {
         for (const Variable& v : f.results) {
           if (!f.is_kernel) flow[i].reads.push_back(f.numbers.at(v.name));
@@ -213,6 +214,7 @@ class Decoder {
   void add_access(const Instruction& in, const std::vector<std::string>& parts);
   void add_fence(const Instruction& in, const std::vector<std::string>& parts);
   void add_meeting(const Instruction& in, const std::vector<std::string>& parts);
+  void add_shuffle(const Instruction& in, const std::vector<std::string>& parts);
   void push_like(const Instruction& in, const Op& proto);
 
   Program& program_;

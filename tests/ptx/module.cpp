@@ -286,7 +286,17 @@ class Reader {
     function().instructions.push_back(std::move(i));
   }
 
+  /// `d|p`, two results, is a vector.
   Operand operand() {
+    Operand o = single();
+    if (o.kind != Operand::Kind::reg || !take('|')) return o;
+    Operand both;
+    both.kind = Operand::Kind::vector;
+    both.parts = {o, single()};
+    return both;
+  }
+
+  Operand single() {
     Operand o;
     skip_space();
     const char c = peek();

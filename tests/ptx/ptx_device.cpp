@@ -13,11 +13,15 @@
 
 namespace tutti::ptx {
 
-std::string kernel_text(DataType type, int architecture) {
-  std::ifstream file(fmt::format("{}/{}.{}.ptx", TUTTI_PTX_FOLDER, name(type), architecture));
+std::string ptx_text(std::string_view source, int architecture) {
+  std::ifstream file(fmt::format("{}/{}.{}.ptx", TUTTI_PTX_FOLDER, source, architecture));
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+std::string kernel_text(DataType type, int architecture) {
+  return ptx_text(name(type), architecture);
 }
 
 std::shared_ptr<const Program> kernel_program(DataType type, int architecture) {
@@ -84,12 +88,33 @@ void PtxDevice::launch(const device::Launch& launch, DataType type, std::uint32_
   last_blocks = blocks;
   const auto own = programs.find(type);
   const auto program = own != programs.end() ? own->second : kernel_program(type, architecture_);
+  if (apart) {
+    for (std::uint32_t r = 0; r < launch.ranks; ++r) {
+      device::Launch part = launch;
+      part.ranks = 1;
+      part.rank[0] = launch.rank[r];
+      part.rank[0].first_block = 0;
+      const auto bytes = std::as_bytes(std::span(&part, 1));
+      waiting_[launch.rank[r].rank].push_back(
+          {program.get(),
+           {bytes.begin(), bytes.end()},
+           std::vector(launch.rank[r].blocks, launch.rank[r].rank)});
+    }
+    return;
+  }
   std::vector<std::uint32_t> gpu(blocks);
   for (std::uint32_t r = 0; r < launch.ranks; ++r) {
     const device::RankLaunch& rank = launch.rank[r];
     for (std::uint32_t b = 0; b < rank.blocks; ++b) gpu[rank.first_block + b] = rank.rank;
   }
   machine.run(*program, std::as_bytes(std::span(&launch, 1)), gpu);
+}
+
+void PtxDevice::wait() {
+  std::vector<std::vector<Launched>> streams;
+  for (auto& [rank, launches] : waiting_) streams.push_back(std::move(launches));
+  waiting_.clear();
+  if (!streams.empty()) machine.run(streams);
 }
 
 }  // namespace tutti::ptx

@@ -7,13 +7,17 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "collectives/execute/cuda/device.h"
 #include "tests/ptx/machine.h"
 
 namespace tutti::ptx {
 
-/// The kernel's PTX for `architecture` (80, 90, 100), as the build made it; empty if it made none.
+/// The PTX of a source for `architecture` (80, 90, 100), as the build made it; empty if it made
+/// none.
+std::string ptx_text(std::string_view source, int architecture);
+/// That of a type's kernel.
 std::string kernel_text(DataType type, int architecture);
 /// Decoded once in the process.
 std::shared_ptr<const Program> kernel_program(DataType type, int architecture);
@@ -28,6 +32,10 @@ class PtxDevice : public device::Device {
   /// Instead of the build's.
   std::map<DataType, std::shared_ptr<const Program>> programs;
   std::atomic<std::uint32_t> last_blocks{0};
+  /// Each rank's part of a launch is a launch of its own, on a stream of the rank's, and nothing
+  /// begins before wait(): then ranks begin when the seed says, and may be launches apart.
+  bool apart = false;
+  void wait();
 
   std::byte* allocate(std::size_t bytes) override;
   void deallocate(std::byte* memory) noexcept override;
@@ -60,6 +68,7 @@ class PtxDevice : public device::Device {
 
  private:
   int architecture_;
+  std::map<std::uint32_t, std::vector<Launched>> waiting_;  // by rank
 };
 
 }  // namespace tutti::ptx

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 
 #include "collectives/execute/cuda/lane_links.h"
+#include "tests/collectives/cuda/cuda_canonical.h"
 #include "tests/collectives/cuda/cuda_matrix.h"
 
 namespace tutti::ptx {
@@ -109,6 +112,74 @@ std::string many_ranks(PtxDevice& device, DataType type) {
   if (std::string what = wrong(ranks, c); !what.empty()) return what;
   c.misalign = 1;
   return wrong(ranks, c);
+}
+
+/// Sums and products in the canonical order: whole packs, words, and more than eight sources.
+std::string canonical(PtxDevice& device, DataType type) {
+  if (!is_float(type)) return "";
+  using enum ReduceKind;
+  for (const int n : {2, 4, 7, 8, 11}) {
+    DeviceRanks ranks({device}, n, kSmallSlots);
+    std::size_t k = 0;
+    for (const ReduceKind kind : {sum, avg, pre_multiplied_sum, prod}) {
+      DeviceCase c = all_reduce(k % 2 == 0 ? "two_shot_window" : "one_shot", type,
+                                k % 2 == 0 ? 1100 : 200, test::kProtocols[k / 2 % 2], kind);
+      ++k;
+      c.canonical = true;
+      c.misalign = n == 7 ? 1 : 0;
+      if (const std::size_t n_wrong = test::run_canonical(ranks, c); n_wrong > 0) {
+        return fmt::format("{} wrong elements: {}", n_wrong, c.text(n));
+      }
+    }
+  }
+  return "";
+}
+
+/// Ranks whose kernels begin apart, and go on to the next one while others are in the last. Sums of
+/// integers grow with each call, so that an old message shows.
+std::string apart(PtxDevice& device, DataType type) {
+  constexpr int kRanks = 3;
+  constexpr int kTimes = 3;
+  device.apart = true;
+  std::string what;
+  int k = 0;
+  for (const std::string_view algorithm : {"ring", "one_shot", "two_shot_window"}) {
+    for (const Protocol p : test::kProtocols) {
+      DeviceRanks ranks({.device = device, .wait = [&device] { device.wait(); }}, kRanks,
+                        kSmallSlots);
+      DeviceCase c = all_reduce(algorithm.data(), type, 700 + 8 * static_cast<std::size_t>(k), p);
+      c.copies = static_cast<std::uint32_t>(1 + k % 2);
+      c.in_place = !is_float(type);
+      c.lanes = algorithm == "two_shot_window" && p != Protocol::ll ? 2 : 1;
+      ++k;
+      const auto bound = ranks.bind(c);
+      bound.upload();
+      ranks.launch(bound, type);
+      if (bound.count_wrong() > 0) what = "wrong elements: " + c.text(kRanks);
+      const std::size_t size = size_of(type);
+      const std::size_t count = (c.bytes + size - 1) / size;
+      std::vector<std::byte> first(count * size);
+      std::copy_n(bound.launches[0].out, first.size(), first.begin());
+      for (int i = 0; i < kTimes; ++i) ranks.launch(bound, type);
+      device.wait();
+      ranks.throw_failure();
+      for (const device::RankLaunch& launch : bound.launches) {
+        for (std::size_t i = 0; i < count; ++i) {
+          std::uint64_t was = 0;
+          std::uint64_t is = 0;
+          std::memcpy(&was, first.data() + i * size, size);
+          std::memcpy(&is, launch.out + i * size, size);
+          if (c.in_place) was *= kRanks * kRanks * kRanks;
+          if (std::memcmp(&was, &is, size) != 0) {
+            what = fmt::format("element {} of rank {} after {} calls: {}", i, launch.rank, kTimes,
+                               c.text(kRanks));
+          }
+        }
+      }
+    }
+  }
+  device.apart = false;
+  return what;
 }
 
 std::string repeat(PtxDevice& device, DataType type) {
@@ -274,6 +345,8 @@ const std::vector<Trial>& trials() {
     t.push_back({"come_round", come_round});
     t.push_back({"long_plan", long_plan});
     t.push_back({"many_ranks", many_ranks});
+    t.push_back({"canonical", canonical});
+    t.push_back({"apart", apart});
     return t;
   }();
   return all;

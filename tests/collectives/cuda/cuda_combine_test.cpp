@@ -21,7 +21,7 @@ template <DataType type>
 void run_way(const CombineCase& c, const CombineData& data, device::Way way,
              const std::vector<std::byte*>& sources, Target* targets) {
   using E = device::ElementOf<type>;
-  for (std::size_t s = 0; s < kCombineSources; ++s) {
+  for (std::size_t s = 0; s < c.sources; ++s) {
     targets[kDestinations + s] = data.target<E>(s, sources[s]);
   }
   const MoveArguments m = data.arguments(c, targets, kDestinations);
@@ -67,16 +67,16 @@ void compare(const CombineCase& c, const CombineData& data) {
     std::vector<std::vector<std::byte>> outputs(
         kDestinations, std::vector<std::byte>(data.bytes + c.misalign + 16, std::byte{0x5A}));
     auto inputs = data.inputs;
-    std::vector<std::byte*> sources(kCombineSources);
-    Target targets[kDestinations + kCombineSources];
+    std::vector<std::byte*> sources(c.sources);
+    std::vector<Target> targets(kDestinations + c.sources);
     for (std::size_t d = 0; d < kDestinations; ++d) {
       targets[d].pointer = outputs[d].data() + c.misalign;
     }
-    for (std::size_t s = 0; s < kCombineSources; ++s) {
+    for (std::size_t s = 0; s < c.sources; ++s) {
       inputs[s].insert(inputs[s].begin(), c.misalign, std::byte{0});
       sources[s] = inputs[s].data() + c.misalign;
     }
-    run_of(c.type)(c, data, way, sources, targets);
+    run_of(c.type)(c, data, way, sources, targets.data());
     for (const auto& output : outputs) {
       data.expect_same(c, output.data() + c.misalign);
       for (std::size_t i = c.misalign + data.bytes; i < output.size(); ++i) {
@@ -88,6 +88,12 @@ void compare(const CombineCase& c, const CombineData& data) {
 
 TEST(DeviceCombine, HasTheBitsOfTheHosts) {
   for_each_combine_case({1, 15, 16, 17, 333}, 500, compare);
+}
+
+TEST(DeviceCombine, HasTheCanonicalOrderOfTheHosts) {
+  for_each_canonical_case({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}, 100,
+                          compare);
+  for_each_canonical_case({31, 64, 65, 128, 255, kMostCombineSources}, 20, compare);
 }
 
 // An average of floats is divided once, to the nearest: as the host's own division, of subnormal

@@ -1,0 +1,52 @@
+// The canonical order of a sum or a product of floats (docs/determinism.md): a balanced binary tree
+// over the sources, in their order. core/combine() has the same bits.
+//
+// The sources come one after another, as a binary counter counts them: what a level keeps is the
+// result of 2^level of them, and the next 2^level of them are folded into it. Levels are registers,
+// which no variable numbers: each is a member of the one below.
+#pragma once
+
+#include "collectives/execute/cuda/element.h"
+#include "collectives/execute/cuda/plan_block.h"
+
+namespace tutti::device {
+
+/// Levels enough for all sources that a move can have.
+inline constexpr int kMostLevels = 9;
+static_assert(kMostOperands <= 1 << kMostLevels);
+
+/// A tree over at most 2^kLevels values of type V, a Widened.
+template <class V, int kLevels>
+class CanonicalTree {
+ public:
+  /// Value `n` of the tree, from 0; `last`: no other follows, and `value` becomes the result.
+  TUTTI_HD void add(V& value, std::uint32_t n, bool last, bool product) {
+    if (n % 2 == 1) {
+      product ? value.multiply(kept_) : value.add(kept_);
+    } else if (!last) {
+      kept_ = value;
+      return;
+    }
+    above_.add(value, n / 2, last, product);
+  }
+
+ private:
+  V kept_{};
+  CanonicalTree<V, kLevels - 1> above_;
+};
+
+template <class V>
+class CanonicalTree<V, 0> {
+ public:
+  TUTTI_HD void add(V&, std::uint32_t, bool, bool) {}
+};
+
+/// Whether a reduction has this order, which may differ from that of the sources one by one.
+template <class E>
+TUTTI_HD bool is_canonical(const Reduction& reduction, std::uint32_t sources) {
+  if constexpr (!std::is_floating_point_v<typename E::Wide>) return false;
+  const bool matters = is_sum(reduction.kind) || reduction.kind == ReduceKind::prod;
+  return reduction.canonical && matters && sources > 3;
+}
+
+}  // namespace tutti::device
