@@ -13,11 +13,11 @@ using device::Target;
 constexpr std::size_t kSpace = 1 << 16;  // of each operand
 constexpr std::size_t kSources = 17;      // at most
 
-template <DataType type>
+template <class E>
 __global__ void run(MoveArguments m, device::Way way, bool* fine) {
 #if TUTTI_ON_DEVICE
   device::DeviceBlock block;
-  if (!device::move<device::ElementOf<type>>(block, m, way, NoWait{})) *fine = false;
+  if (!device::move<E>(block, m, way, NoWait{})) *fine = false;
 #endif
 }
 
@@ -34,6 +34,15 @@ struct OnDevice {
 };
 
 template <DataType type>
+auto kernel_of(bool canonical) {
+  using E = device::ElementOf<type>;
+  if constexpr (std::is_floating_point_v<typename E::Wide>) {
+    if (canonical) return &run<device::InCanonicalOrder<E>>;
+  }
+  return &run<E>;
+}
+
+template <DataType type>
 void move(const CombineCase& c, const CombineData& data, device::Way way, const OnDevice& on) {
   Target targets[1 + kSources];
   targets[0].pointer = on.operand(0) + c.misalign;
@@ -44,7 +53,7 @@ void move(const CombineCase& c, const CombineData& data, device::Way way, const 
   on.put(kSources + 1, targets, sizeof targets);
   on.put(kSources + 1, &fine, sizeof fine, sizeof targets);
   std::byte* const last = on.operand(kSources + 1);
-  run<type><<<1, device::kThreads>>>(data.arguments(c, reinterpret_cast<const Target*>(last), 1),
+  kernel_of<type>(c.canonical)<<<1, device::kThreads>>>(data.arguments(c, reinterpret_cast<const Target*>(last), 1),
                                      way, reinterpret_cast<bool*>(last + sizeof targets));
 }
 

@@ -17,8 +17,8 @@ namespace tutti::ptx {
 /// One function after the other.
 class Decoder {
  public:
-  explicit Decoder(Program& program) : program_(program) {
-    order_.push_back(&program.module.kernel());
+  Decoder(Program& program, std::string_view kernel) : program_(program) {
+    order_.push_back(&program.module.kernel(kernel));
     for (std::size_t i = 0; i < order_.size(); ++i) {
       for (const Instruction& in : order_[i]->instructions) {
         if (!in.op.starts_with("call")) continue;
@@ -42,7 +42,9 @@ class Decoder {
     for (const Variable& v : kernel.parameters) {
       place(program_.parameter_bytes, v);
     }
-    for (const Variable& v : kernel.shared) place(program_.shared_bytes, v);
+    for (const Variable& v : kernel.shared) {
+      if (is_used(v.name)) place(program_.shared_bytes, v);
+    }
     for (const Function* f : order_) slots(*f);
     for (const Function* f : order_) {
       function_ = f;
@@ -86,6 +88,21 @@ class Decoder {
     const bool unpacks = !in.operands.empty() && in.op.starts_with("mov") &&
                          in.operands[0].kind == Operand::Kind::vector;
     return unpacks ? static_cast<std::uint32_t>(in.operands[0].parts.size()) : 1;
+  }
+
+  static bool names(const Operand& o, const std::string& symbol) {
+    return o.name == symbol || std::any_of(o.parts.begin(), o.parts.end(),
+                                           [&](const Operand& p) { return names(p, symbol); });
+  }
+  bool is_used(const std::string& symbol) const {
+    for (const Function* f : order_) {
+      for (const Instruction& in : f->instructions) {
+        for (const Operand& o : in.operands) {
+          if (names(o, symbol)) return true;
+        }
+      }
+    }
+    return false;
   }
 
   void place(std::uint32_t& end, const Variable& v) {

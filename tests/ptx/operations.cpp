@@ -292,13 +292,6 @@ void add_fields(Table& t) {
     const U n = length & 0xFF;
     return p >= 32 ? U{0} : (a & 0xFFFFFFFF) >> p & (n >= 32 ? 0xFFFFFFFF : (U{1} << n) - 1);
   });
-  t["bfi.b32"] = four([](U a, U b, U position, U length) {
-    const U p = position & 0xFF;
-    const U n = length & 0xFF;
-    if (p >= 32 || n == 0) return b & 0xFFFFFFFF;
-    const U ones = n >= 32 ? U{0xFFFFFFFF} : (U{1} << n) - 1;
-    return ((b & ~(ones << p)) | (a & ones) << p) & 0xFFFFFFFF;
-  });
   t["shf.r.wrap.b32"] = three([](U a, U b, U c) {
     const U both = (b & 0xFFFFFFFF) << 32 | (a & 0xFFFFFFFF);
     return both >> (c & 31) & 0xFFFFFFFF;

@@ -86,7 +86,7 @@ struct Program {
   std::string place(std::uint32_t op) const;
 };
 
-std::shared_ptr<const Program> make_program(Module module);
-std::shared_ptr<const Program> make_program(std::string_view text);
+/// `kernel`: a part of the kernel's name, where there are several.
+std::shared_ptr<const Program> make_program(std::string_view text, std::string_view kernel = "");
 
 }  // namespace tutti::ptx

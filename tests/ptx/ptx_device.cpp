@@ -24,12 +24,16 @@ std::string kernel_text(DataType type, int architecture) {
   return ptx_text(name(type), architecture);
 }
 
-std::shared_ptr<const Program> kernel_program(DataType type, int architecture) {
+std::shared_ptr<const Program> kernel_program(std::string_view text, const KernelName& name) {
+  return make_program(text, name.canonical ? "run_in_canonical_order" : "run_plan");
+}
+
+std::shared_ptr<const Program> kernel_program(const KernelName& name, int architecture) {
   static std::mutex mutex;
-  static std::map<std::pair<DataType, int>, std::shared_ptr<const Program>> programs;
+  static std::map<std::pair<KernelName, int>, std::shared_ptr<const Program>> programs;
   const std::lock_guard lock(mutex);
-  auto& program = programs[{type, architecture}];
-  if (!program) program = make_program(kernel_text(type, architecture));
+  auto& program = programs[{name, architecture}];
+  if (!program) program = kernel_program(kernel_text(name.type, architecture), name);
   return program;
 }
 
@@ -86,8 +90,9 @@ void PtxDevice::upload(std::byte* to, std::span<const std::byte> from) {
 void PtxDevice::launch(const device::Launch& launch, DataType type, std::uint32_t blocks,
                        device::Stream) {
   last_blocks = blocks;
-  const auto own = programs.find(type);
-  const auto program = own != programs.end() ? own->second : kernel_program(type, architecture_);
+  const KernelName name{type, is_float(type) && launch.rank[0].canonical};
+  const auto own = programs.find(name);
+  const auto program = own != programs.end() ? own->second : kernel_program(name, architecture_);
   if (apart) {
     for (std::uint32_t r = 0; r < launch.ranks; ++r) {
       device::Launch part = launch;

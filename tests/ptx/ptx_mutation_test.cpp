@@ -17,14 +17,18 @@ namespace {
 
 /// Lines of the PTX that the trials execute.
 std::set<std::uint32_t> lines_reached(DataType type, const std::string& text) {
-  const auto program = make_program(text);
   PtxDevice device(1);
-  device.programs[type] = program;
+  for (const bool canonical : {false, true}) {
+    if (canonical && !is_float(type)) continue;
+    device.programs[{type, canonical}] = kernel_program(text, {type, canonical});
+  }
   for (const Trial& trial : trials()) EXPECT_EQ(attempt(trial, device, type), "");
-  const auto& executed = device.machine.executed[program.get()];
   std::set<std::uint32_t> lines;
-  for (std::size_t i = 0; i < executed.size(); ++i) {
-    if (executed[i] > 0) lines.insert(program->ops[i].line);
+  for (const auto& [name, program] : device.programs) {
+    const auto& executed = device.machine.executed[program.get()];
+    for (std::size_t i = 0; i < executed.size(); ++i) {
+      if (executed[i] > 0) lines.insert(program->ops[i].line);
+    }
   }
   return lines;
 }
@@ -78,7 +82,9 @@ void expect_noticed(DataType type, std::size_t every) {
     for (const Trial& trial : trials()) {
       PtxDevice device(m.line);
       device.machine.most_steps = 30'000'000;
-      device.programs[type] = make_program(mutated(text, m));
+      const std::string mutant = mutated(text, m);
+      device.programs[{type, false}] = kernel_program(mutant, {type, false});
+      if (is_float(type)) device.programs[{type, true}] = kernel_program(mutant, {type, true});
       what = attempt(trial, device, type);
       if (!what.empty()) break;
     }

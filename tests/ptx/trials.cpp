@@ -20,6 +20,10 @@ using test::DeviceRanks;
 using test::kSmallSlots;
 using namespace std::chrono_literals;
 
+test::DeviceUnderTest under_test(PtxDevice& device) {
+  return {.device = device, .wait = [&device] { device.wait(); }, .canonical = device.canonical};
+}
+
 DeviceCase all_reduce(const char* algorithm, DataType type, std::size_t bytes, Protocol protocol,
                       ReduceKind kind = ReduceKind::sum) {
   DeviceCase c;
@@ -40,7 +44,7 @@ std::string wrong(DeviceRanks& ranks, const DeviceCase& c) {
 std::string reduce(PtxDevice& device, DataType type, Protocol protocol) {
   std::size_t k = 0;
   for (const int n : {2, 3}) {
-    DeviceRanks ranks({device}, n, kSmallSlots);
+    DeviceRanks ranks(under_test(device), n, kSmallSlots);
     for (const char* algorithm : {"ring", "one_shot", "two_shot_window"}) {
       for (const std::size_t bytes : {std::size_t{8}, std::size_t{700}, std::size_t{2100}}) {
         DeviceCase c = all_reduce(algorithm, type, bytes + k % 4 * size_of(type), protocol,
@@ -65,7 +69,7 @@ std::string reduce(PtxDevice& device, DataType type, Protocol protocol) {
 
 /// What moves data, with several lanes where a plan has them.
 std::string move(PtxDevice& device, DataType type, Protocol protocol) {
-  DeviceRanks ranks({device}, 3, kSmallSlots);
+  DeviceRanks ranks(under_test(device), 3, kSmallSlots);
   std::size_t k = 0;
   for (const Algorithm& a : algorithms()) {
     if (!test::runs_on_gpus(a)) continue;
@@ -86,7 +90,7 @@ std::string move(PtxDevice& device, DataType type, Protocol protocol) {
 }
 
 std::string one_rank(PtxDevice& device, DataType type) {
-  DeviceRanks ranks({device}, 1, kSmallSlots);
+  DeviceRanks ranks(under_test(device), 1, kSmallSlots);
   return wrong(ranks, all_reduce("ring", type, 900, Protocol::simple, ReduceKind::avg));
 }
 
@@ -94,13 +98,13 @@ std::string one_rank(PtxDevice& device, DataType type) {
 std::string long_plan(PtxDevice& device, DataType type) {
   device::SegmentShape shape = kSmallSlots;
   shape.channels = 16;
-  DeviceRanks ranks({device}, 8, shape);
+  DeviceRanks ranks(under_test(device), 8, shape);
   return wrong(ranks, all_reduce("one_shot", type, 100, Protocol::ll));
 }
 
 /// Eight sources at a time, and whole tiles of them.
 std::string many_ranks(PtxDevice& device, DataType type) {
-  DeviceRanks ranks({device}, 8, kSmallSlots);
+  DeviceRanks ranks(under_test(device), 8, kSmallSlots);
   for (const Protocol p : test::kProtocols) {
     for (const std::uint32_t misalign : {0u, 1u}) {
       DeviceCase c = all_reduce("one_shot", type, 2000, p);
@@ -119,7 +123,7 @@ std::string canonical(PtxDevice& device, DataType type) {
   if (!is_float(type)) return "";
   using enum ReduceKind;
   for (const int n : {2, 4, 7, 8, 11}) {
-    DeviceRanks ranks({device}, n, kSmallSlots);
+    DeviceRanks ranks(under_test(device), n, kSmallSlots);
     std::size_t k = 0;
     for (const ReduceKind kind : {sum, avg, pre_multiplied_sum, prod}) {
       DeviceCase c = all_reduce(k % 2 == 0 ? "two_shot_window" : "one_shot", type,
@@ -145,8 +149,7 @@ std::string apart(PtxDevice& device, DataType type) {
   int k = 0;
   for (const std::string_view algorithm : {"ring", "one_shot", "two_shot_window"}) {
     for (const Protocol p : test::kProtocols) {
-      DeviceRanks ranks({.device = device, .wait = [&device] { device.wait(); }}, kRanks,
-                        kSmallSlots);
+      DeviceRanks ranks(under_test(device), kRanks, kSmallSlots);
       DeviceCase c = all_reduce(algorithm.data(), type, 700 + 8 * static_cast<std::size_t>(k), p);
       c.copies = static_cast<std::uint32_t>(1 + k % 2);
       c.in_place = !is_float(type);
@@ -183,7 +186,7 @@ std::string apart(PtxDevice& device, DataType type) {
 }
 
 std::string repeat(PtxDevice& device, DataType type) {
-  DeviceRanks ranks({device}, 2, kSmallSlots);
+  DeviceRanks ranks(under_test(device), 2, kSmallSlots);
   for (int i = 0; i < 12; ++i) {
     const DeviceCase c = all_reduce("ring", type, 1500, test::kProtocols[i % 3]);
     if (std::string what = wrong(ranks, c); !what.empty()) return what;
@@ -195,7 +198,7 @@ std::string repeat(PtxDevice& device, DataType type) {
 std::string come_round(PtxDevice& device, DataType type) {
   for (const std::uint64_t number :
        {device::kMessagesPerCleaning - 6, (std::uint64_t{1} << 32) - 6}) {
-    DeviceRanks ranks({device}, 2, kSmallSlots);
+    DeviceRanks ranks(under_test(device), 2, kSmallSlots);
     const device::SegmentShape& s = ranks.shape();
     for (int r = 0; r < 2; ++r) {
       std::byte* const segment = ranks.executor(r).segment();
@@ -219,7 +222,7 @@ std::string come_round(PtxDevice& device, DataType type) {
 std::string send_and_receive(PtxDevice& device, DataType type) {
   device::SegmentShape shape = kSmallSlots;
   shape.message_channels = 4;
-  DeviceRanks ranks({device}, 2, shape);
+  DeviceRanks ranks(under_test(device), 2, shape);
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{500}, std::size_t{5003}}) {
     std::byte* const from = device.allocate(2 * bytes);
     std::byte* const to = device.allocate(2 * bytes);
@@ -252,7 +255,7 @@ void without_one(DeviceRanks& ranks, const DeviceCase& c) {
 
 std::string deadline(PtxDevice& device, DataType type) {
   for (const Protocol p : test::kProtocols) {
-    DeviceRanks ranks({device}, 3, kSmallSlots);
+    DeviceRanks ranks(under_test(device), 3, kSmallSlots);
     for (int r = 0; r < 3; ++r) ranks.executor(r).set_limits({20ms, 2ms});
     without_one(ranks, all_reduce("ring", type, 900, p));
     const auto failure = ranks.executor(2).failure();
@@ -264,7 +267,7 @@ std::string deadline(PtxDevice& device, DataType type) {
 
 std::string aborted(PtxDevice& device, DataType type) {
   for (const Protocol p : test::kProtocols) {
-    DeviceRanks ranks({device}, 3, kSmallSlots);
+    DeviceRanks ranks(under_test(device), 3, kSmallSlots);
     for (int r = 0; r < 3; ++r) ranks.executor(r).set_limits({0ns});
     for (int r = 0; r < 3; ++r) ranks.executor(r).abort();
     without_one(ranks, all_reduce("ring", type, 900, p));
@@ -275,7 +278,7 @@ std::string aborted(PtxDevice& device, DataType type) {
 
 std::string mismatch(PtxDevice& device, DataType type) {
   for (const Protocol p : test::kProtocols) {
-    DeviceRanks ranks({device}, 3, kSmallSlots);
+    DeviceRanks ranks(under_test(device), 3, kSmallSlots);
     for (int r = 0; r < 3; ++r) ranks.executor(r).set_limits({20ms});
     auto a = ranks.bind(all_reduce("ring", type, 904, p));
     a.upload();
@@ -298,7 +301,7 @@ std::string foreign_window(PtxDevice& device, DataType type) {
   c.type = type;
   c.bytes = 1000;
   {
-    DeviceRanks ranks({device}, 2, kSmallSlots);
+    DeviceRanks ranks(under_test(device), 2, kSmallSlots);
     auto bound = ranks.bind(c);
     bound.upload();
     bound.launches[1].addresses.window[0] = 7;
@@ -307,7 +310,7 @@ std::string foreign_window(PtxDevice& device, DataType type) {
     ranks.launch(bound, type);
     if (!ranks.executor(0).failure()) return "a window that is none is used";
   }
-  DeviceRanks ranks({device}, 2, kSmallSlots);
+  DeviceRanks ranks(under_test(device), 2, kSmallSlots);
   auto bound = ranks.bind(c);
   bound.upload();
   std::byte* const in = bound.launches[1].in;

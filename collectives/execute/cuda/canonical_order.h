@@ -11,6 +11,16 @@
 
 namespace tutti::device {
 
+/// The elements of a float type, for kernels whose sums and products have this order. They are
+/// kernels of their own, so that the others lose no register to it. An average divides the sum, and
+/// a product with a factor is rounded to the type.
+template <class E>
+struct InCanonicalOrder : E {};
+template <class E>
+inline constexpr bool kInCanonicalOrder = false;
+template <class E>
+inline constexpr bool kInCanonicalOrder<InCanonicalOrder<E>> = true;
+
 /// Levels enough for all sources that a move can have.
 inline constexpr int kMostLevels = 9;
 static_assert(kMostOperands <= 1 << kMostLevels);
@@ -40,13 +50,5 @@ class CanonicalTree<V, 0> {
  public:
   TUTTI_HD void add(V&, std::uint32_t, bool, bool) {}
 };
-
-/// Whether a reduction has this order, which may differ from that of the sources one by one.
-template <class E>
-TUTTI_HD bool is_canonical(const Reduction& reduction, std::uint32_t sources) {
-  if constexpr (!std::is_floating_point_v<typename E::Wide>) return false;
-  const bool matters = is_sum(reduction.kind) || reduction.kind == ReduceKind::prod;
-  return reduction.canonical && matters && sources > 3;
-}
 
 }  // namespace tutti::device

@@ -20,15 +20,16 @@ template <class E, class Block, class Wait>
 TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t first,
                          const Wait& wait) {
   using Wide = typename E::Wide;
-  constexpr bool kFloats = std::is_floating_point_v<Wide>;
+  constexpr bool kTree = kInCanonicalOrder<E>;
   // A tree of all elements of a word would be more registers than there are: it takes two at a
   // time.
   constexpr int kPart =
-      kFloats && sizeof(typename E::Storage) < 4 ? 2 * sizeof(typename E::Storage) : 8;
+      kTree && sizeof(typename E::Storage) < 4 ? 2 * sizeof(typename E::Storage) : 8;
   constexpr std::uint32_t kParts = 8 / kPart;
-  using Tree = CanonicalTree<Widened<E, kPart>, kFloats ? kMostLevels : 0>;
+  using Tree = CanonicalTree<Widened<E, kPart>, kTree ? kMostLevels : 0>;
   const bool is_copy = m.is_copy();
-  const bool canonical = is_canonical<E>(m.reduction, m.sources);
+  const bool product = m.reduction.kind == ReduceKind::prod;
+  const bool is_tree = kTree && m.sources > 3 && (is_sum(m.reduction.kind) || product);
   TUTTI_NO_UNROLL
   for (std::uint32_t at = first + block.thread() * 8; at < m.bytes; at += block.threads() * 8) {
     const std::uint32_t n = m.bytes - at < 8 ? m.bytes - at : 8;
@@ -71,29 +72,21 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
         if (is_copy) continue;
         Widened<E, 8> next;
         next.widen({result, 0});
-        const bool scaled = t.scaling == Scaling::factor;
-        if constexpr (kFloats) {
-          if (t.scaling == Scaling::divide) next.divide(m.reduction);
-          if (scaled && m.reduction.canonical) {
-            next.multiply_and_round(unpacked<Wide>(t.factor));
-          } else if (scaled) {
-            next.multiply(unpacked<Wide>(t.factor));
-          }
-        } else if (scaled) {
-          next.multiply(unpacked<Wide>(t.factor));
-        }
-        if (canonical) {
-          const bool last = s + 1 == m.sources;
-          const bool product = m.reduction.kind == ReduceKind::prod;
-          if constexpr (kParts > 1) {
+        const auto factor = unpacked<Wide>(t.factor);
+        if constexpr (kTree) {
+          if (t.scaling == Scaling::factor) next.multiply_and_round(factor);
+          if (is_tree) {
             auto some = next.template part<kPart>(part);
-            tree.add(some, s, last, product);
+            tree.add(some, s, s + 1 == m.sources, product);
             sum.set_part(part, some);
-          } else if constexpr (kFloats) {
-            tree.add(next, s, last, product);
-            sum = next;
+          } else {
+            sum.fold(next, s == 0, m.reduction.kind);
           }
         } else {
+          if (t.scaling == Scaling::factor) next.multiply(factor);
+          if constexpr (std::is_floating_point_v<Wide>) {
+            if (t.scaling == Scaling::divide) next.divide(m.reduction);
+          }
           sum.fold(next, s == 0, m.reduction.kind);
         }
         TUTTI_UNROLL
@@ -101,10 +94,12 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
       }
       if (s < end && !wait.again(waiting, m.source(s))) return false;
       // The sources are there: the next elements of the same word.
-      if (kParts > 1 && canonical && s == m.sources && ++part < kParts) s = 0;
+      if (kParts > 1 && is_tree && s == m.sources && ++part < kParts) s = 0;
     }
     if (!is_copy) {
-      if (m.reduction.divide_result) sum.divide(m.reduction);
+      if constexpr (kTree || !std::is_floating_point_v<Wide>) {
+        if (m.reduction.divide_result) sum.divide(m.reduction);
+      }
       result = sum.narrowed().first;
     }
     TUTTI_NO_UNROLL

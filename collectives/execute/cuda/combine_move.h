@@ -97,51 +97,62 @@ TUTTI_HD Sum sum_of(const MoveArguments& m) {
     scales = scales || m.source(s).scaling != Scaling::none;
   }
   if (divides) return Sum::none;
-  if constexpr (std::is_floating_point_v<typename E::Wide>) {
+  if constexpr (kInCanonicalOrder<E>) {
     // Of an average by a power of two the sum is multiplied; products would have to be rounded.
-    const bool by_factor = r.divide_result && (r.divisor & (r.divisor - 1)) == 0;
-    if (r.canonical && scales) return Sum::none;
-    if (by_factor && m.sources > 1) return Sum::canonical;
-    if (is_canonical<E>(r, m.sources)) return r.divide_result ? Sum::none : Sum::canonical;
+    const bool by_factor = (r.divisor & (r.divisor - 1)) == 0;
+    if (scales || m.sources == 1 || (r.divide_result && !by_factor)) return Sum::none;
+    return m.sources > 3 || r.divide_result ? Sum::canonical : Sum::in_turn;
   }
   return r.divide_result ? Sum::none : Sum::in_turn;
 }
 
 /// The canonical sum of two to eight sources of each pack, which come as sum_packs() has loaded
-/// them: two together, and then a tree of these.
+/// them: two together, and then a tree of these. Of narrow types it takes the packs' first words,
+/// and then their second ones, as a tree of whole packs would be more registers than there are.
 template <class E>
 TUTTI_HD void sum_canonically(const MoveArguments& m, Pair (&pack)[kLoads], std::uint32_t k,
                               std::uint32_t at, std::uint32_t stride, std::uint32_t whole) {
   using Wide = typename E::Wide;
-  CanonicalTree<Widened<E, 16>, 2> tree;
+  constexpr std::uint32_t kWords = sizeof(typename E::Storage) < 4 ? 1 : 2;
   const std::uint32_t last = (1u << k) - 1;
   TUTTI_NO_UNROLL
-  for (std::uint32_t first = 0; first < kLoads; first += 2) {
-    const std::uint32_t s = first & last;
-    const std::uint32_t here = at + (first >> k) * stride;
-    if (s < m.sources) {
-      Widened<E, 16> sum{};
-      sum.widen(pack[0]);
+  for (std::uint32_t done = 0; done < 2; done += kWords) {
+    CanonicalTree<Widened<E, 8 * kWords>, 2> tree;
+    TUTTI_NO_UNROLL
+    for (std::uint32_t first = 0; first < kLoads; first += 2) {
+      const std::uint32_t s = first & last;
+      const std::uint32_t here = at + (first >> k) * stride;
+      Widened<E, 8 * kWords> sum{};
+      sum.widen(done == 0 ? pack[0] : Pair{pack[0].second, 0});
       if (s + 1 < m.sources) {
-        Widened<E, 16> next;
-        next.widen(pack[1]);
+        Widened<E, 8 * kWords> next;
+        next.widen(done == 0 ? pack[1] : Pair{pack[1].second, 0});
         sum.add(next);
       }
-      const bool ends = s + 2 >= m.sources;
-      tree.add(sum, s / 2, ends, false);
+      const bool ends = s + 2 == (m.sources + 1) / 2 * 2;
+      if (s < m.sources) tree.add(sum, s / 2, ends, false);
       if (ends && here < whole) {
         if (m.reduction.divide_result) {
           sum.multiply(power_of_two<Wide>(-lowest_bit(m.reduction.divisor)));
         }
-        const Pair result = sum.narrowed();
-        TUTTI_NO_UNROLL
-        for (std::uint32_t d = 0; d < m.destinations; ++d) {
-          store_16(m.targets[d].pointer + here, result);
+        Pair result = sum.narrowed();
+        if (kWords == 1 && done == 0) {
+          pack[0].first = result.first;  // until its other half is there
+        } else {
+          if (kWords == 1) result = {pack[0].first, result.first};
+          TUTTI_NO_UNROLL
+          for (std::uint32_t d = 0; d < m.destinations; ++d) {
+            store_16(m.targets[d].pointer + here, result);
+          }
         }
       }
+      const Pair a = pack[0];
+      const Pair b = pack[1];
+      TUTTI_UNROLL
+      for (std::uint32_t i = 0; i + 2 < kLoads; ++i) pack[i] = pack[i + 2];
+      pack[kLoads - 2] = a;
+      pack[kLoads - 1] = b;
     }
-    TUTTI_UNROLL
-    for (std::uint32_t i = 0; i + 2 < kLoads; ++i) pack[i] = pack[i + 2];
   }
 }
 
@@ -185,7 +196,7 @@ TUTTI_HD void sum_packs(const MoveArguments& m, Sum how, std::uint32_t thread,
       }
       continue;
     }
-    if constexpr (std::is_floating_point_v<typename E::Wide>) {
+    if constexpr (kInCanonicalOrder<E>) {
       if (how == Sum::canonical) {
         sum_canonically<E>(m, pack, k, at, stride, whole);
         continue;

@@ -131,8 +131,6 @@ struct Reduction {
   bool divide_result = false;  // avg's last step, of integers and in the canonical order
   std::uint32_t divisor = 1;   // number of ranks
   double reciprocal = 1;       // of that
-  bool canonical = false;      // floats: in the canonical order (canonical_order.h), and the sum is
-                               // divided, not the sources
 };
 
 /// The unsigned integer of `bytes` bytes.

@@ -129,7 +129,6 @@ struct CombineData {
     m.reduction.divisor = c.divisor();
     m.reduction.reciprocal = 1.0 / c.divisor();
     m.reduction.divide_result = c.divide_result;
-    m.reduction.canonical = c.canonical;
     return m;
   }
   void expect_same(const CombineCase& c, const std::byte* result) const {

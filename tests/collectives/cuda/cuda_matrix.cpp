@@ -186,7 +186,7 @@ DeviceRanks::Bound DeviceRanks::bind(const DeviceCase& c) {
     b.signature = static_cast<std::uint64_t>(collective) * 1000 + c.bytes;
     b.protocol = c.protocol;
     b.copies = c.copies;
-    b.canonical = c.canonical;
+    b.canonical = c.canonical || device_.canonical;
     bound.launches.push_back(executor(r).prepare(b, device_.stream));
   }
   const auto bytes_of = [element](const perf::Image& i) { return i.elements * element; };

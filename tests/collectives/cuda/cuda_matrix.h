@@ -60,6 +60,7 @@ struct DeviceUnderTest {
       [](std::byte* to, const std::byte* from, std::size_t n) { std::copy_n(from, n, to); };
   std::function<void()> wait = [] {};  // for everything on the device
   device::Stream stream = nullptr;
+  bool canonical = false;  // all cases are (DeviceBinding::canonical)
 };
 
 class DeviceRanks {

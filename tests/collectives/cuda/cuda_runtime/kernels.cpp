@@ -32,7 +32,7 @@ void free_for_kernels(void* memory) { gpu().deallocate(static_cast<std::byte*>(m
 namespace tutti::device {
 
 #define TUTTI_PLACE(type) \
-  const void* kernel_of_##type() { return &test::places[static_cast<int>(DataType::type)]; }
+  const void* kernel_of_##type(bool) { return &test::places[static_cast<int>(DataType::type)]; }
 TUTTI_PLACE(int8)
 TUTTI_PLACE(uint8)
 TUTTI_PLACE(int32)
