@@ -167,6 +167,7 @@ test-ptx: test-packages build/build.ninja
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target ptx_tests
 	@ctest --test-dir build --verbose --no-tests=error -R '^ptx_'
+	@grep -hE '^ptx_|% of [0-9]+ lines|schedules;|were noticed|tests? from .* ran|^[0-9]+/[0-9]+ Test' build/Testing/Temporary/LastTest.log
 
 # Not part of test-packages: Debian starts the server that it installs.
 test-ssh: packages build/build.ninja

@@ -6,8 +6,6 @@
 #include <bit>
 #include <optional>
 
-#include "collectives/model/rounding.h"
-
 namespace tutti {
 namespace {
 
@@ -41,28 +39,7 @@ struct Draft {
   }
 };
 
-/// Throws Error(invalid_usage) where the bits have to be invariant and the kernels, which add up
-/// their sources one after the other, have an order of their own.
-void check_order(const Communicator::Impl& impl, const Call& call) {
-  if (!impl.geometry.invariant || !is_reduction(call.collective) ||
-      !order_matters(call.op.kind, call.type)) {
-    return;
-  }
-  constexpr int kMostInOrder = 3;  // (0 + 1) + 2 is a balanced tree
-  const bool scales_otherwise =
-      call.op.kind == ReduceKind::avg ||
-      (call.op.kind == ReduceKind::pre_multiplied_sum && size_of(call.type) < sizeof(float));
-  if (impl.group->size() <= kMostInOrder && !scales_otherwise) return;
-  throw Error(ErrorCode::invalid_usage,
-              fmt::format("{} of {} ({}) on GPU memory by {} ranks: the bits are to be invariant "
-                          "(Options::invariant, TUTTI_INVARIANT), and on GPU memory they are for "
-                          "sums and products by at most {} ranks; use host memory",
-                          name(call.collective), name(call.type), name(call.op.kind),
-                          impl.group->size(), kMostInOrder));
-}
-
 Draft draft(DeviceTeam& team, const DeviceCallOn& c) {
-  check_order(*c.impl, *c.call);
   Draft d;
   d.impl = c.impl;
   d.call = c.call;
@@ -156,6 +133,7 @@ std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const D
     b.plan_channels = d.plan->channels;
     b.tmp_chunks = d.plan->tmp_chunks;
     b.tiles_by_lane = d.call->collective == Collective::all_to_all_v;
+    b.canonical = d.impl->geometry.invariant;
     b.signature = d.hash();
     if (b.windows && team.windows() != nullptr) name_buffers(*team.windows(), d, part);
   }

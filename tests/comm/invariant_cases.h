@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct InvariantCases {
                                    ReduceKind::pre_multiplied_sum};
   std::vector<std::size_t> counts;  // elements of the whole vector
   bool window = false;              // buffers from tutti::allocate; else from malloc
+  std::function<void(Communicator&, const Call&)> run;  // instead of Communicator::run(call)
 };
 
 struct InvariantTally {

@@ -17,8 +17,8 @@ namespace tutti::ptx {
 /// One function after the other.
 class Decoder {
  public:
-  explicit Decoder(Program& program) : program_(program) {
-    order_.push_back(&program.module.kernel());
+  Decoder(Program& program, std::string_view kernel) : program_(program) {
+    order_.push_back(&program.module.kernel(kernel));
     for (std::size_t i = 0; i < order_.size(); ++i) {
       for (const Instruction& in : order_[i]->instructions) {
         if (!in.op.starts_with("call")) continue;
@@ -42,7 +42,9 @@ class Decoder {
     for (const Variable& v : kernel.parameters) {
       place(program_.parameter_bytes, v);
     }
-    for (const Variable& v : kernel.shared) place(program_.shared_bytes, v);
+    for (const Variable& v : kernel.shared) {
+      if (is_used(v.name)) place(program_.shared_bytes, v);
+    }
     for (const Function* f : order_) slots(*f);
     for (const Function* f : order_) {
       function_ = f;
@@ -56,8 +58,8 @@ class Decoder {
       for (const Instruction& in : f->instructions) add(in, first);
       // Nothing runs off the end.
       const Instruction* const last = f->instructions.empty() ? nullptr : &f->instructions.back();
-      if (last == nullptr ||
-          (last->op != "ret" && !(last->op.starts_with("bra") && last->guard < 0))) {
+      if (last == nullptr || (last->op != "ret" && last->op != "exit" && last->op != "trap" &&
+                              !(last->op.starts_with("bra") && last->guard < 0))) {
         throw std::runtime_error(fmt::format("{} ends with neither ret nor bra", f->name));
       }
     }
@@ -88,6 +90,21 @@ class Decoder {
     return unpacks ? static_cast<std::uint32_t>(in.operands[0].parts.size()) : 1;
   }
 
+  static bool names(const Operand& o, const std::string& symbol) {
+    return o.name == symbol || std::any_of(o.parts.begin(), o.parts.end(),
+                                           [&](const Operand& p) { return names(p, symbol); });
+  }
+  bool is_used(const std::string& symbol) const {
+    for (const Function* f : order_) {
+      for (const Instruction& in : f->instructions) {
+        for (const Operand& o : in.operands) {
+          if (names(o, symbol)) return true;
+        }
+      }
+    }
+    return false;
+  }
+
   void place(std::uint32_t& end, const Variable& v) {
     end = (end + v.align - 1) / v.align * v.align;
     symbols_[v.name] = end;
@@ -103,7 +120,7 @@ class Decoder {
 
   static bool writes_first(const std::string& op) {
     for (const char* none : {"st.", "bra", "bar.sync", "bar.warp", "fence", "membar", "ret", "call",
-                             "red.", "nanosleep", "exit"}) {
+                             "red.", "nanosleep", "exit", "trap", "barrier."}) {
       if (op.starts_with(none)) return false;
     }
     return true;
@@ -125,6 +142,7 @@ class Decoder {
         flow[i].next.push_back(label(f, in));
         if (in.guard < 0) continue;
       }
+      if (in.op == "exit" || in.op == "trap") continue;
       if (in.op == "ret") {
         for (const Variable& v : f.results) {
           if (!f.is_kernel) flow[i].reads.push_back(f.numbers.at(v.name));
@@ -213,6 +231,7 @@ class Decoder {
   void add_access(const Instruction& in, const std::vector<std::string>& parts);
   void add_fence(const Instruction& in, const std::vector<std::string>& parts);
   void add_meeting(const Instruction& in, const std::vector<std::string>& parts);
+  void add_shuffle(const Instruction& in, const std::vector<std::string>& parts);
   void push_like(const Instruction& in, const Op& proto);
 
   Program& program_;

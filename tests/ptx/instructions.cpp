@@ -39,14 +39,19 @@ void Decoder::add(const Instruction& in, const std::map<const Function*, std::ui
   if (base == "call") return add_call(in, first);
   if (base == "ret") {
     push(in, Kind::ret);
+  } else if (base == "exit" || base == "trap") {
+    Op& op = push(in, Kind::ret);
+    op.which = static_cast<std::uint8_t>(base == "exit" ? End::thread : End::fault);
   } else if (base == "mov" || base == "cvta") {
     add_move(in, parts);
-  } else if (base == "ld" || base == "st" || base == "atom") {
+  } else if (base == "ld" || base == "st" || base == "atom" || base == "red") {
     add_access(in, parts);
   } else if (base == "fence" || base == "membar") {
     add_fence(in, parts);
-  } else if (base == "bar" || base == "vote" || base == "activemask") {
+  } else if (base == "bar" || base == "barrier" || base == "vote" || base == "activemask") {
     add_meeting(in, parts);
+  } else if (base == "shfl") {
+    add_shuffle(in, parts);
   } else if (base == "nanosleep") {
     Op& op = push(in, Kind::jump);
     op.target = static_cast<std::uint32_t>(program_.ops.size());
@@ -144,9 +149,17 @@ void Decoder::add_access(const Instruction& in, const std::vector<std::string>& 
       {"release", Order::release}, {"acq_rel", Order::both},    {"volatile", Order::relaxed}};
   static const std::map<std::string, Scope> scopes{
       {"cta", Scope::block}, {"gpu", Scope::gpu}, {"sys", Scope::system}};
+  static const std::map<std::string, Exchange> exchanges{
+      {"add", Exchange::add},   {"cas", Exchange::swap_if}, {"exch", Exchange::swap},
+      {"min", Exchange::min},   {"max", Exchange::max},     {"and", Exchange::bit_and},
+      {"or", Exchange::bit_or}, {"xor", Exchange::bit_xor}};
   Op proto;
   proto.kind = parts[0] == "ld" ? Kind::load : parts[0] == "st" ? Kind::store : Kind::exchange;
-  if (proto.kind == Kind::exchange) proto.order = Order::relaxed;
+  if (proto.kind == Kind::exchange) {  // what it is if it says nothing else
+    proto.order = Order::relaxed;
+    proto.scope = Scope::gpu;
+  }
+  proto.returns = parts[0] == "atom";
   int exchange = -1;
   for (std::size_t k = 1; k < parts.size(); ++k) {
     const std::string& p = parts[k];
@@ -161,10 +174,11 @@ void Decoder::add_access(const Instruction& in, const std::vector<std::string>& 
       proto.count = p == "v2" ? 2 : 4;
     } else if (k + 1 == parts.size() && width_of(p) != 0) {
       proto.bytes = width_of(p);
-    } else if (proto.kind == Kind::exchange && (p == "add" || p == "cas" || p == "exch")) {
-      exchange = static_cast<int>(p == "add"   ? Exchange::add
-                                  : p == "cas" ? Exchange::swap_if
-                                               : Exchange::swap);
+    } else if (proto.kind == Kind::exchange && exchanges.contains(p)) {
+      exchange = static_cast<int>(exchanges.at(p));
+      const bool is_signed = parts.back()[0] == 's';
+      if (is_signed && p == "min") exchange = static_cast<int>(Exchange::smin);
+      if (is_signed && p == "max") exchange = static_cast<int>(Exchange::smax);
     } else if (p != "cs") {  // a hint to the cache
       fail(in, fmt::format(".{} is not known", p));
     }
@@ -173,7 +187,7 @@ void Decoder::add_access(const Instruction& in, const std::vector<std::string>& 
   if (strong && proto.scope == Scope::none) fail(in, "has no scope");
   if (strong && proto.bytes != 8) fail(in, "is strong, and not of 64 bits");
   if (proto.bytes == 0) fail(in, "has no type");
-  const std::size_t address = proto.kind == Kind::store ? 0 : 1;
+  const std::size_t address = proto.kind == Kind::store || parts[0] == "red" ? 0 : 1;
   if (in.operands.size() <= address) fail(in, "has too few operands");
   const Operand& memory = in.operands[address];
   if (memory.kind != Operand::Kind::memory) fail(in, "has no address");
@@ -197,10 +211,12 @@ void Decoder::add_access(const Instruction& in, const std::vector<std::string>& 
   }
   if (proto.kind == Kind::exchange) {
     const std::size_t sources = exchange == static_cast<int>(Exchange::swap_if) ? 2 : 1;
-    if (exchange < 0 || in.operands.size() != 2 + sources) fail(in, "is not known");
+    if (exchange < 0 || in.operands.size() != address + 1 + sources) fail(in, "is not known");
     proto.which = static_cast<std::uint8_t>(exchange);
-    proto.operand[1] = destination(in, in.operands[0]);
-    for (std::size_t k = 0; k < sources; ++k) proto.operand[2 + k] = source(in, in.operands[2 + k]);
+    if (proto.returns) proto.operand[1] = destination(in, in.operands[0]);
+    for (std::size_t k = 0; k < sources; ++k) {
+      proto.operand[2 + k] = source(in, in.operands[address + 1 + k]);
+    }
   } else {
     if (in.operands.size() != 2) fail(in, "has other operands");
     const Operand& data = in.operands[1 - address];
@@ -254,7 +270,8 @@ void Decoder::add_meeting(const Instruction& in, const std::vector<std::string>&
     if (in.operands[k].kind != Operand::Kind::number) fail(in, "names no barrier by number");
     return static_cast<std::uint32_t>(in.operands[k].number);
   };
-  if (in.op == "bar.sync" && in.operands.size() == 1 && number(0) == 0) {
+  if ((in.op == "bar.sync" || in.op == "barrier.sync") && in.operands.size() == 1 &&
+      number(0) == 0) {
     proto.kind = Kind::barrier;
   } else if ((in.op == "bar.red.and.pred" || in.op == "bar.red.or.pred") &&
              in.operands.size() == 3 && number(1) == 0) {
@@ -268,10 +285,11 @@ void Decoder::add_meeting(const Instruction& in, const std::vector<std::string>&
   } else if (parts[0] == "vote" && parts.size() == 4 && parts[1] == "sync" &&
              in.operands.size() == 3) {
     proto.kind = Kind::vote;
-    if (parts[2] != "any" && parts[2] != "all" && parts[2] != "ballot") fail(in, "is not known");
-    proto.which = static_cast<std::uint8_t>(parts[2] == "any"   ? Vote::any
-                                            : parts[2] == "all" ? Vote::all
-                                                                : Vote::ballot);
+    static const std::map<std::string, Vote> votes{
+        {"any", Vote::any}, {"all", Vote::all}, {"uni", Vote::uniform}, {"ballot", Vote::ballot}};
+    const auto found = votes.find(parts[2]);
+    if (found == votes.end()) fail(in, "is not known");
+    proto.which = static_cast<std::uint8_t>(found->second);
     proto.operand[0] = destination(in, in.operands[0]);
     proto.operand[1] = source(in, in.operands[1]);
     proto.operand[2] = source(in, in.operands[2]);
@@ -281,6 +299,30 @@ void Decoder::add_meeting(const Instruction& in, const std::vector<std::string>&
   } else {
     fail(in, "is not known");
   }
+  push_like(in, proto);
+}
+
+/// `shfl.sync.mode.b32 d|p, a, b, c, mask`; operands: d, a, mask (as of a vote), b, c, p.
+void Decoder::add_shuffle(const Instruction& in, const std::vector<std::string>& parts) {
+  static const std::map<std::string, Shuffle> modes{{"up", Shuffle::up},
+                                                    {"down", Shuffle::down},
+                                                    {"bfly", Shuffle::butterfly},
+                                                    {"idx", Shuffle::index}};
+  if (parts.size() != 4 || parts[1] != "sync" || !modes.contains(parts[2]) || parts[3] != "b32" ||
+      in.operands.size() != 5) {
+    fail(in, "is not known");
+  }
+  Op proto;
+  proto.kind = Kind::shuffle;
+  proto.which = static_cast<std::uint8_t>(modes.at(parts[2]));
+  const Operand& to = in.operands[0];
+  proto.returns = to.kind == Operand::Kind::vector;
+  proto.operand[0] = destination(in, proto.returns ? to.parts[0] : to);
+  proto.operand[1] = source(in, in.operands[1]);
+  proto.operand[2] = source(in, in.operands[4]);
+  proto.operand[3] = source(in, in.operands[2]);
+  proto.operand[4] = source(in, in.operands[3]);
+  proto.operand[5] = proto.returns ? destination(in, to.parts[1]) : proto.operand[0];
   push_like(in, proto);
 }
 

@@ -5,15 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <new>
 
 namespace tutti::ptx {
-namespace {
-
-// Between what blocks share, so that an address beyond the end is nobody's.
-constexpr std::size_t kGap = 4096;
-
-}  // namespace
 
 bool Warp::can_run() const {
   for (const Split& s : splits) {
@@ -38,142 +31,6 @@ Machine::~Machine() {
     memory.remove(b->shared);
     std::free(b->shared);
   }
-}
-
-// --- Launches ------------------------------------------------------------------------------------
-
-std::unique_ptr<Block> Machine::begin(Run& run, std::uint32_t number, std::uint32_t gpu) {
-  const Program& p = *run.program;
-  std::unique_ptr<Block> block;
-  for (auto& spare : spare_) {
-    if (spare->shared_bytes != p.shared_bytes) continue;
-    block = std::move(spare);
-    spare = std::move(spare_.back());
-    spare_.pop_back();
-    break;
-  }
-  if (!block) {
-    block = std::make_unique<Block>();
-    block->shared_bytes = p.shared_bytes;
-    const std::size_t whole = (p.shared_bytes + kGap + 255) / 256 * 256;
-    block->shared = static_cast<std::byte*>(std::aligned_alloc(256, whole));
-    if (block->shared == nullptr) throw std::bad_alloc();
-    if (p.shared_bytes > 0) memory.add(block->shared, p.shared_bytes, true);
-  } else {
-    memory.blank(block->shared);
-  }
-  std::uint32_t index = 0;
-  while (index < taken_.size() && taken_[index]) ++index;
-  if (index == taken_.size()) {
-    taken_.push_back(false);
-    intervals_.push_back(0);
-    running_.push_back(nullptr);
-    memory.gpus.push_back(0);
-  }
-  if (index >= 256) throw Fault("more than 256 blocks at a time");
-  if (std::uint64_t{intervals_[index]} << 8 > kMostTime / 2) throw Fault("too many barriers");
-  taken_[index] = true;
-  running_[index] = block.get();
-  memory.gpus[index] = gpu;
-  block->run = &run;
-  block->number = number;
-  block->arrived = block->exited = 0;
-  block->view.index = index;
-  block->view.gpu = gpu;
-  block->view.interval = intervals_[index];
-  block->view.known = ended_;
-  const std::uint32_t threads = p.threads;
-  block->threads.clear();
-  block->threads.resize(threads);
-  for (std::uint32_t t = 0; t < threads; ++t) {
-    block->threads[t].block = &block->view;
-    block->threads[t].number = index * kMostBlockThreads + t;
-  }
-  block->warps.resize((threads + kLanes - 1) / kLanes);
-  for (std::uint32_t w = 0; w < block->warps.size(); ++w) {
-    Warp& warp = block->warps[w];
-    warp.block = block.get();
-    warp.first = w * kLanes;
-    warp.values.assign(std::size_t{kLanes} * p.slots, 0xDEADBEEFDEADBEEFULL);
-    warp.registers = {warp.values.data(), p.constants.data()};
-    warp.splits.clear();
-    Split all;
-    const std::uint32_t n = std::min(kLanes, threads - warp.first);
-    all.lanes = n == kLanes ? kWholeWarp : (1u << n) - 1;
-    warp.splits.push_back(all);
-    warp.exited = ~all.lanes;
-    warp.is_listed = false;
-    list(warp);
-  }
-  return block;
-}
-
-void Machine::end(Block& block) {
-  Memory::meet(block.view, block.threads);
-  ended_.join(block.view.known);
-  intervals_[block.view.index] = block.view.interval;
-  taken_[block.view.index] = false;
-  running_[block.view.index] = nullptr;
-}
-
-void Machine::list(Warp& warp) {
-  if (warp.is_listed) return;
-  warp.is_listed = true;
-  warp.block->run->ready.push_back(&warp);
-}
-
-void Machine::run(const Program& program, std::span<const std::byte> parameters,
-                  const std::vector<std::uint32_t>& gpu) {
-  std::unique_lock lock(mutex);
-  if (program.threads == 0 || program.threads > kMostBlockThreads) throw Fault("an odd block");
-  if (parameters.size() < program.parameter_bytes) throw Fault("too few parameters");
-  Run run;
-  run.program = &program;
-  run.parameters = parameters.first(program.parameter_bytes);
-  run.blocks = static_cast<std::uint32_t>(gpu.size());
-  auto& counts = executed[&program];
-  counts.resize(program.ops.size());
-  run.executed = &counts;
-  memory.has_fences = memory.has_fences || program.has_fences;
-  std::vector<std::unique_ptr<Block>> blocks;
-  for (std::uint32_t b = 0; b < gpu.size(); ++b) blocks.push_back(begin(run, b, gpu[b]));
-  run.unfinished = run.blocks;
-  const auto leave = [&] {
-    for (auto& b : blocks) {
-      end(*b);
-      spare_.push_back(std::move(b));
-    }
-  };
-  const std::uint64_t until = steps + most_steps;
-  try {
-    std::uint32_t turns = 0;
-    while (run.unfinished > 0) {
-      if (run.ready.empty()) {
-        program_ = &program;
-        fail_stuck(blocks);
-      }
-      const std::uint32_t k = random_.below(static_cast<std::uint32_t>(run.ready.size()));
-      Warp& warp = *run.ready[k];
-      program_ = &program;
-      step(warp, 1 + random_.below(longest_turn));
-      if (!warp.can_run()) {
-        // Others may have been listed meanwhile, behind it.
-        warp.is_listed = false;
-        run.ready[k] = run.ready.back();
-        run.ready.pop_back();
-      }
-      if (steps > until) throw Fault("a launch without an end");
-      if (++turns % 64 == 0) {
-        // Launches of other threads, and the host.
-        lock.unlock();
-        lock.lock();
-      }
-    }
-  } catch (...) {
-    leave();
-    throw;
-  }
-  leave();
 }
 
 // --- Warps ---------------------------------------------------------------------------------------
@@ -235,6 +92,7 @@ void Machine::step(Warp& warp, std::uint32_t budget) {
       ++times[at];
       ++steps;
       thread_steps += static_cast<std::uint32_t>(std::popcount(s.lanes));
+      if (!warp.late.empty()) settle(warp, s, op);
       if (op.kind == Kind::compute) {
         op.compute(warp.registers, op.operand, s.lanes);
         ++s.at;
@@ -260,6 +118,7 @@ void Machine::step(Warp& warp, std::uint32_t budget) {
           break;
         case Kind::meet:
         case Kind::vote:
+        case Kind::shuffle:
           meet(warp, current, op);
           break;
         case Kind::special:
@@ -289,22 +148,6 @@ void Machine::fail(const Warp& warp, std::uint32_t at, const std::string& what) 
   throw Fault(fmt::format("{}\n  by threads {} to {} of block {}\n  at {}", what, warp.first,
                           warp.first + kLanes - 1, warp.block->number,
                           warp.block->run->program->place(at)));
-}
-
-void Machine::fail_stuck(const std::vector<std::unique_ptr<Block>>& blocks) const {
-  for (const auto& b : blocks) {
-    for (const Warp& w : b->warps) {
-      for (const Split& s : w.splits) {
-        fail(w, s.at,
-             s.state == Split::State::at_barrier
-                 ? fmt::format("{} of {} threads wait at a barrier, and nobody goes on", b->arrived,
-                               b->threads.size())
-                 : fmt::format("threads {:#x} of a warp wait for others, which wait elsewhere",
-                               s.lanes));
-      }
-    }
-  }
-  throw Fault("nobody goes on");
 }
 
 }  // namespace tutti::ptx

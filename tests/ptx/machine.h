@@ -32,6 +32,13 @@ struct Split {
   }
 };
 
+/// A relaxed load whose value is not decided yet (accesses.cpp).
+struct LateLoad {
+  const Op* op = nullptr;
+  std::uint32_t lanes = 0;
+  std::uint64_t address[kLanes] = {};
+};
+
 struct Block;
 
 struct Warp {
@@ -40,10 +47,18 @@ struct Warp {
   std::vector<std::uint64_t> values;
   Registers registers{};
   std::vector<Split> splits;
+  std::vector<LateLoad> late;
   std::uint32_t exited = 0;  // lanes
   bool is_listed = false;    // among those that can run
 
   bool can_run() const;
+};
+
+/// A launch of a program: its parameters, and the GPU of each of its blocks.
+struct Launched {
+  const Program* program = nullptr;
+  std::vector<std::byte> parameters;
+  std::vector<std::uint32_t> gpu;
 };
 
 /// One launch, while it runs.
@@ -52,8 +67,8 @@ struct Run {
   std::vector<std::uint64_t>* executed = nullptr;  // times, of each instruction
   std::span<const std::byte> parameters;
   std::uint32_t blocks = 0;
-  std::vector<Warp*> ready;
-  std::uint32_t unfinished = 0;  // blocks
+  std::vector<Warp*>* ready = nullptr;  // of all launches that run together
+  std::uint32_t unfinished = 0;         // blocks
 };
 
 struct Block {
@@ -77,6 +92,9 @@ class Machine {
   /// Returns when all blocks have ended; throws Fault. `gpu`: of each block. From several threads.
   void run(const Program& program, std::span<const std::byte> parameters,
            const std::vector<std::uint32_t>& gpu);
+  /// The launches of each stream one after the other, and streams beside each other: the seed
+  /// decides when each begins.
+  void run(const std::vector<std::vector<Launched>>& streams);
 
   void reseed(std::uint64_t seed) {
     random_ = Random(~seed);
@@ -93,8 +111,14 @@ class Machine {
   std::map<const Program*, std::vector<std::uint64_t>> executed;
 
  private:
-  std::unique_ptr<Block> begin(Run& run, std::uint32_t number, std::uint32_t gpu);
-  void end(Block& block);
+  struct Stream;
+  std::unique_ptr<Block> begin(Run& run, std::uint32_t number, std::uint32_t gpu,
+                               const Clock& known);
+  void begin(Stream& stream, std::vector<Warp*>& ready);
+  void end(Block& block, Clock& known);
+  void end(Stream& stream);
+  bool advance(std::vector<Stream>& streams, std::vector<Warp*>& ready);
+  std::uint64_t pause();
   void step(Warp& warp, std::uint32_t budget);
   std::uint32_t choose(Warp& warp);
   bool merge(Warp& warp, std::uint32_t& split);
@@ -102,16 +126,21 @@ class Machine {
   void ret(Warp& warp, std::uint32_t split);
   void barrier(Warp& warp, std::uint32_t split);
   void meet(Warp& warp, std::uint32_t split, const Op& op);
+  void shuffle(Warp& warp, std::uint32_t lanes, const Op& op) const;
   void special(Warp& warp, const Split& split, const Op& op) const;
   void access(Warp& warp, const Split& split, const Op& op);
   void access_weakly(Warp& warp, std::uint32_t lanes, const Op& op);
   void access_strongly(Warp& warp, std::uint32_t lanes, const Op& op);
   std::uint32_t access_lines(Warp& warp, std::uint32_t lanes, const Op& op);
   void exchange(Warp& warp, std::uint32_t lanes, const Op& op);
+  void postpone(Warp& warp, std::uint32_t lanes, const Op& op);
+  void settle(Warp& warp, const Split& split, const Op& op);
+  bool waits_for(const Warp& warp, const Split& split, const Op& op, const LateLoad& late) const;
+  void load(Warp& warp, const LateLoad& late);
   std::uint64_t address(const Warp& warp, std::uint32_t lane, const Op& op) const;
   void list(Warp& warp);
   [[noreturn]] void fail(const Warp& warp, std::uint32_t at, const std::string& what) const;
-  [[noreturn]] void fail_stuck(const std::vector<std::unique_ptr<Block>>& blocks) const;
+  [[noreturn]] void fail_stuck(const std::vector<Stream>& streams) const;
 
   Random random_;
   Clock ended_;                                // what launches that have ended did

@@ -9,8 +9,9 @@
 // stores seem to drain late and out of order, and loads seem to be early. The real bytes are the
 // newest write.
 //
-// What is stricter than PTX's model: loads are never later than the program has them (load
-// buffering is not seen), and a thread that meets others at a barrier sees all that they had read.
+// Loads may also be late (accesses.cpp). What is stricter than PTX's model: no load is later than
+// an acquire, a release or a fence of its thread, and a thread that meets others at a barrier sees
+// all that they had read.
 #pragma once
 
 #include <cstdint>

@@ -185,7 +185,7 @@ class Reader {
     function_ = static_cast<int>(module_.functions.size()) - 1;
     scopes_.emplace_back();
     if (kernel) {
-      std::swap(function().shared, shared_);
+      function().shared = shared_;  // what others use is left out when it is decoded
       return;
     }
     for (const Variable& v : function().parameters) declare(v.name);
@@ -286,7 +286,17 @@ class Reader {
     function().instructions.push_back(std::move(i));
   }
 
+  /// `d|p`, two results, is a vector.
   Operand operand() {
+    Operand o = single();
+    if (o.kind != Operand::Kind::reg || !take('|')) return o;
+    Operand both;
+    both.kind = Operand::Kind::vector;
+    both.parts = {o, single()};
+    return both;
+  }
+
+  Operand single() {
     Operand o;
     skip_space();
     const char c = peek();
@@ -382,10 +392,10 @@ const Function* Module::find(std::string_view name) const {
   return nullptr;
 }
 
-const Function& Module::kernel() const {
+const Function& Module::kernel(std::string_view part) const {
   const Function* found = nullptr;
   for (const Function& f : functions) {
-    if (!f.is_kernel) continue;
+    if (!f.is_kernel || f.name.find(part) == std::string::npos) continue;
     if (found != nullptr) throw std::runtime_error("PTX with more than one kernel");
     found = &f;
   }

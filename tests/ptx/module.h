@@ -51,7 +51,7 @@ struct Module {
   std::vector<std::string> places{""};  // of the source: "file:line"
 
   const Function* find(std::string_view name) const;
-  const Function& kernel() const;  // of which there is one
+  const Function& kernel(std::string_view part) const;  // the one whose name has this part
 };
 
 /// Throws std::runtime_error with the line.

@@ -126,6 +126,11 @@ void add_integers(Table& t, const std::string& type) {
     if (std::is_signed_v<T> && as<T>(b) == static_cast<T>(-1)) return bits(static_cast<T>(~a + 1));
     return bits(static_cast<T>(as<T>(a) / as<T>(b)));
   });
+  t["rem." + type] = two([](U a, U b) {
+    if (as<T>(b) == 0) return bits(as<T>(a));
+    if (std::is_signed_v<T> && as<T>(b) == static_cast<T>(-1)) return U{0};
+    return bits(static_cast<T>(as<T>(a) % as<T>(b)));
+  });
   t["shr." + type] = two([](U a, U b) {
     const auto n = static_cast<std::uint32_t>(b);
     const bool negative = std::is_signed_v<T> && (a >> (8 * sizeof(T) - 1) & 1) != 0;
@@ -138,6 +143,9 @@ template <class T, class Wide>
 void add_wide(Table& t, const std::string& type) {
   t["mul.wide." + type] =
       two([](U a, U b) { return bits(static_cast<Wide>(Wide{as<T>(a)} * Wide{as<T>(b)})); });
+  t["mad.wide." + type] = three([](U a, U b, U c) {
+    return bits(static_cast<Wide>(Wide{as<T>(a)} * Wide{as<T>(b)} + static_cast<Wide>(c)));
+  });
 }
 
 /// Ordered comparisons, false where one is NaN; those with a `u` are true there.
@@ -259,6 +267,35 @@ void add_float_conversions(Table& t) {
 
 void add_fields(Table& t) {
   t["mul.hi.u32"] = two([](U a, U b) { return (a & 0xFFFFFFFF) * (b & 0xFFFFFFFF) >> 32; });
+  t["mul.hi.s32"] = two([](U a, U b) {
+    return bits(
+        static_cast<std::int32_t>(std::int64_t{as<std::int32_t>(a)} * as<std::int32_t>(b) >> 32));
+  });
+  t["mul.hi.u64"] = two([](U a, U b) {
+    __extension__ typedef unsigned __int128 Wide;
+    return static_cast<U>(static_cast<Wide>(a) * b >> 64);
+  });
+  t["lop3.b32"] = four([](U a, U b, U c, U table) {
+    U result = 0;
+    for (int i = 0; i < 32; ++i) {
+      const U row = (a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1);
+      result |= (table >> row & 1) << i;
+    }
+    return result;
+  });
+  t["clz.b32"] =
+      one([](U a) { return static_cast<U>(std::countl_zero(static_cast<std::uint32_t>(a))); });
+  t["clz.b64"] = one([](U a) { return static_cast<U>(std::countl_zero(a)); });
+  t["popc.b64"] = one([](U a) { return static_cast<U>(std::popcount(a)); });
+  t["bfe.u32"] = three([](U a, U position, U length) {
+    const U p = position & 0xFF;
+    const U n = length & 0xFF;
+    return p >= 32 ? U{0} : (a & 0xFFFFFFFF) >> p & (n >= 32 ? 0xFFFFFFFF : (U{1} << n) - 1);
+  });
+  t["shf.r.wrap.b32"] = three([](U a, U b, U c) {
+    const U both = (b & 0xFFFFFFFF) << 32 | (a & 0xFFFFFFFF);
+    return both >> (c & 31) & 0xFFFFFFFF;
+  });
   t["brev.b32"] = one([](U a) {
     std::uint32_t r = 0;
     for (int i = 0; i < 32; ++i) r |= (static_cast<std::uint32_t>(a) >> i & 1) << (31 - i);

@@ -12,15 +12,11 @@ std::string Program::place(std::uint32_t op) const {
                      texts[op]);
 }
 
-std::shared_ptr<const Program> make_program(Module module) {
+std::shared_ptr<const Program> make_program(std::string_view text, std::string_view kernel) {
   auto program = std::make_shared<Program>();
-  program->module = std::move(module);
-  Decoder(*program).decode();
+  program->module = read_module(text);
+  Decoder(*program, kernel).decode();
   return program;
-}
-
-std::shared_ptr<const Program> make_program(std::string_view text) {
-  return make_program(read_module(text));
 }
 
 }  // namespace tutti::ptx

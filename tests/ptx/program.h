@@ -23,11 +23,12 @@ enum class Kind : std::uint8_t {
   barrier,  // bar.sync, bar.red
   meet,     // bar.warp.sync
   vote,
+  shuffle,
   active,   // activemask
   special,  // mov of a special register
   load,
   store,
-  exchange,  // atom
+  exchange,  // atom, red
   fence,
 };
 
@@ -35,9 +36,22 @@ enum class Space : std::uint8_t { generic, global, shared, param };
 enum class Order : std::uint8_t { weak, relaxed, acquire, release, both, sequential };
 enum class Scope : std::uint8_t { none, block, gpu, system };
 enum class Special : std::uint8_t { thread, block, blocks, threads, clock };
-enum class Exchange : std::uint8_t { add, swap_if, swap };
-enum class Vote : std::uint8_t { any, all, ballot };
+enum class Exchange : std::uint8_t {
+  add,
+  swap_if,
+  swap,
+  min,
+  max,
+  smin,  // of signed integers
+  smax,
+  bit_and,
+  bit_or,
+  bit_xor,
+};
+enum class Vote : std::uint8_t { any, all, uniform, ballot };
+enum class End : std::uint8_t { function, thread, fault };
 enum class Reduce : std::uint8_t { none, all, any };
+enum class Shuffle : std::uint8_t { up, down, butterfly, index };
 
 struct Op {
   Compute compute = nullptr;
@@ -49,7 +63,8 @@ struct Op {
   std::uint8_t bytes = 0;  // of an element
   std::uint8_t count = 1;  // elements
   bool negated = false;
-  std::int32_t operand[5] = {};  // slots; memory: the address, then the elements
+  bool returns = true;  // exchange: the value before; shuffle: whether the lane was in range
+  std::int32_t operand[6] = {};  // slots; memory: the address, then the elements
   std::int64_t offset = 0;       // of an address
   std::uint32_t target = 0;
   std::uint32_t line = 0;
@@ -71,7 +86,7 @@ struct Program {
   std::string place(std::uint32_t op) const;
 };
 
-std::shared_ptr<const Program> make_program(Module module);
-std::shared_ptr<const Program> make_program(std::string_view text);
+/// `kernel`: a part of the kernel's name, where there are several.
+std::shared_ptr<const Program> make_program(std::string_view text, std::string_view kernel = "");
 
 }  // namespace tutti::ptx

@@ -59,7 +59,7 @@ Counts count(const char* algorithm, DataType type, device::Protocol protocol, st
   executed.clear();
   EXPECT_EQ(ranks.run(c), 0U);
   Counts counts;
-  const auto program = kernel_program(type, 90);
+  const auto program = kernel_program({type}, 90);
   const auto& times = executed[program.get()];
   for (std::size_t i = 0; i < times.size(); ++i) {
     counts[kind_of(program->ops[i], program->texts[i])] += static_cast<double>(times[i]);

@@ -13,19 +13,27 @@
 
 namespace tutti::ptx {
 
-std::string kernel_text(DataType type, int architecture) {
-  std::ifstream file(fmt::format("{}/{}.{}.ptx", TUTTI_PTX_FOLDER, name(type), architecture));
+std::string ptx_text(std::string_view source, int architecture) {
+  std::ifstream file(fmt::format("{}/{}.{}.ptx", TUTTI_PTX_FOLDER, source, architecture));
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
 }
 
-std::shared_ptr<const Program> kernel_program(DataType type, int architecture) {
+std::string kernel_text(DataType type, int architecture) {
+  return ptx_text(name(type), architecture);
+}
+
+std::shared_ptr<const Program> kernel_program(std::string_view text, const KernelName& name) {
+  return make_program(text, name.canonical ? "run_in_canonical_order" : "run_plan");
+}
+
+std::shared_ptr<const Program> kernel_program(const KernelName& name, int architecture) {
   static std::mutex mutex;
-  static std::map<std::pair<DataType, int>, std::shared_ptr<const Program>> programs;
+  static std::map<std::pair<KernelName, int>, std::shared_ptr<const Program>> programs;
   const std::lock_guard lock(mutex);
-  auto& program = programs[{type, architecture}];
-  if (!program) program = make_program(kernel_text(type, architecture));
+  auto& program = programs[{name, architecture}];
+  if (!program) program = kernel_program(kernel_text(name.type, architecture), name);
   return program;
 }
 
@@ -82,14 +90,36 @@ void PtxDevice::upload(std::byte* to, std::span<const std::byte> from) {
 void PtxDevice::launch(const device::Launch& launch, DataType type, std::uint32_t blocks,
                        device::Stream) {
   last_blocks = blocks;
-  const auto own = programs.find(type);
-  const auto program = own != programs.end() ? own->second : kernel_program(type, architecture_);
+  const KernelName name{type, is_float(type) && launch.rank[0].canonical};
+  const auto own = programs.find(name);
+  const auto program = own != programs.end() ? own->second : kernel_program(name, architecture_);
+  if (apart) {
+    for (std::uint32_t r = 0; r < launch.ranks; ++r) {
+      device::Launch part = launch;
+      part.ranks = 1;
+      part.rank[0] = launch.rank[r];
+      part.rank[0].first_block = 0;
+      const auto bytes = std::as_bytes(std::span(&part, 1));
+      waiting_[launch.rank[r].rank].push_back(
+          {program.get(),
+           {bytes.begin(), bytes.end()},
+           std::vector(launch.rank[r].blocks, launch.rank[r].rank)});
+    }
+    return;
+  }
   std::vector<std::uint32_t> gpu(blocks);
   for (std::uint32_t r = 0; r < launch.ranks; ++r) {
     const device::RankLaunch& rank = launch.rank[r];
     for (std::uint32_t b = 0; b < rank.blocks; ++b) gpu[rank.first_block + b] = rank.rank;
   }
   machine.run(*program, std::as_bytes(std::span(&launch, 1)), gpu);
+}
+
+void PtxDevice::wait() {
+  std::vector<std::vector<Launched>> streams;
+  for (auto& [rank, launches] : waiting_) streams.push_back(std::move(launches));
+  waiting_.clear();
+  if (!streams.empty()) machine.run(streams);
 }
 
 }  // namespace tutti::ptx

@@ -7,16 +7,27 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "collectives/execute/cuda/device.h"
 #include "tests/ptx/machine.h"
 
 namespace tutti::ptx {
 
-/// The kernel's PTX for `architecture` (80, 90, 100), as the build made it; empty if it made none.
+/// The PTX of a source for `architecture` (80, 90, 100), as the build made it; empty if it made
+/// none.
+std::string ptx_text(std::string_view source, int architecture);
+/// That of a type's kernel.
 std::string kernel_text(DataType type, int architecture);
-/// Decoded once in the process.
-std::shared_ptr<const Program> kernel_program(DataType type, int architecture);
+/// Which of a type's kernels: floats have one for the canonical order besides.
+struct KernelName {
+  DataType type = DataType::float32;
+  bool canonical = false;
+  auto operator<=>(const KernelName&) const = default;
+};
+std::shared_ptr<const Program> kernel_program(std::string_view text, const KernelName& name);
+/// Of the build's PTX; decoded once in the process.
+std::shared_ptr<const Program> kernel_program(const KernelName& name, int architecture);
 
 class PtxDevice : public device::Device {
  public:
@@ -26,8 +37,13 @@ class PtxDevice : public device::Device {
 
   Machine machine;
   /// Instead of the build's.
-  std::map<DataType, std::shared_ptr<const Program>> programs;
+  std::map<KernelName, std::shared_ptr<const Program>> programs;
   std::atomic<std::uint32_t> last_blocks{0};
+  /// Each rank's part of a launch is a launch of its own, on a stream of the rank's, and nothing
+  /// begins before wait(): then ranks begin when the seed says, and may be launches apart.
+  bool apart = false;
+  bool canonical = false;  // the trials ask for the canonical order
+  void wait();
 
   std::byte* allocate(std::size_t bytes) override;
   void deallocate(std::byte* memory) noexcept override;
@@ -61,6 +77,7 @@ class PtxDevice : public device::Device {
 
  private:
   int architecture_;
+  std::map<std::uint32_t, std::vector<Launched>> waiting_;  // by rank
 };
 
 }  // namespace tutti::ptx

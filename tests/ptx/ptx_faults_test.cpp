@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "tests/ptx/machine.h"
 
@@ -102,6 +104,73 @@ TEST(Warps, ComeTogetherForAVote) {
   std::memcpy(said, memory, sizeof said);
   for (std::uint32_t t = 0; t < 64; ++t) EXPECT_EQ(said[t], t < 32 ? 1U : 0U) << t;
 }
+/// What the 32 threads of a warp store of %r1 after `body`, which has %r0, the thread's number.
+std::vector<std::uint32_t> each(const std::string& body) {
+  std::memset(memory, 0, sizeof memory);
+  EXPECT_EQ(run(body + "\nmul.wide.u32 %rd1, %r0, 4;\nadd.s64 %rd2, %rd0, %rd1;\n"
+                       "st.u32 [%rd2], %r1;",
+                32),
+            "");
+  std::vector<std::uint32_t> said(32);
+  std::memcpy(said.data(), memory, sizeof(std::uint32_t) * said.size());
+  return said;
+}
+
+// PTX ISA, "shfl.sync".
+TEST(Warps, ShuffleTheirRegisters) {
+  const auto shuffled = [](const std::string& mode, const std::string& b, const std::string& c) {
+    return each("shfl.sync." + mode + ".b32 %r1|%p1, %r0, " + b + ", " + c + ", -1;\n" +
+                "selp.u32 %r2, 100, 0, %p1;\nadd.u32 %r1, %r1, %r2;");
+  };
+  const auto up = shuffled("up", "3", "0");
+  const auto down = shuffled("down", "3", "31");
+  const auto butterfly = shuffled("bfly", "5", "31");
+  const auto index = shuffled("idx", "6", "0x181f");  // segments of 8: of each its sixth
+  for (std::uint32_t t = 0; t < 32; ++t) {
+    EXPECT_EQ(up[t], t < 3 ? t : t - 3 + 100) << t;
+    EXPECT_EQ(down[t], t > 28 ? t : t + 3 + 100) << t;
+    EXPECT_EQ(butterfly[t], (t ^ 5) + 100) << t;
+    EXPECT_EQ(index[t], t / 8 * 8 + 6 + 100) << t;
+  }
+  EXPECT_SAYS(run("setp.lt.u32 %p1, %r0, 16;\n@!%p1 bra end;\n"
+                  "shfl.sync.idx.b32 %r1, %r0, 20, 31, 0xffff;\nend:\n",
+                  32),
+              "of one that is not there");
+}
+TEST(Warps, SumByShuffling) {
+  std::string body = "mov.u32 %r1, %r0;\n";
+  for (const char* const distance : {"16", "8", "4", "2", "1"}) {
+    body += std::string("shfl.sync.bfly.b32 %r2, %r1, ") + distance + ", 31, -1;\n" +
+            "add.u32 %r1, %r1, %r2;\n";
+  }
+  for (const std::uint32_t sum : each(body)) EXPECT_EQ(sum, 31U * 32 / 2);
+}
+
+// PTX ISA, "red", "atom".
+TEST(Atomics, OfEachOperator) {
+  const auto after = [](const std::string& op, std::uint64_t before, const std::string& operand) {
+    std::memcpy(memory, &before, sizeof before);
+    EXPECT_EQ(run("red.global." + op + " [%rd0], " + operand + ";", 1), "");
+    std::uint64_t now = 0;
+    std::memcpy(&now, memory, sizeof now);
+    return now;
+  };
+  EXPECT_EQ(after("add.u64", 40, "2"), 42U);
+  EXPECT_EQ(after("min.u64", 40, "-2"), 40U);
+  EXPECT_EQ(after("min.s64", 40, "-2"), ~std::uint64_t{1});
+  EXPECT_EQ(after("max.u64", 40, "-2"), ~std::uint64_t{1});
+  EXPECT_EQ(after("max.s64", 40, "-2"), 40U);
+  EXPECT_EQ(after("and.b64", 12, "10"), 8U);
+  EXPECT_EQ(after("or.b64", 12, "10"), 14U);
+  EXPECT_EQ(after("xor.b64", 12, "10"), 6U);
+  EXPECT_SAYS(run("red.global.add.u32 [%rd0], 1;", 1), "not of 64 bits");
+  EXPECT_SAYS(run("mov.u64 %rd1, 1;\nred.global.add.u64 %rd1, [%rd0], 1;", 1), "no address");
+}
+TEST(Faults, ATrap) {
+  EXPECT_SAYS(run("setp.ne.u32 %p1, %r0, 40;\n@%p1 bra end;\ntrap;\nend:\n"), "a trap");
+  EXPECT_EQ(run("setp.ne.u32 %p1, %r0, 40;\n@%p1 bra end;\nexit;\nend:\n"), "");
+}
+
 TEST(Warps, OfAWarpEachGoesItsOwnWay) {
   std::memset(memory, 0, sizeof memory);
   // One thread waits for another one of its warp, which a GPU without independent threads could

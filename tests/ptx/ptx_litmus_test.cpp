@@ -19,8 +19,8 @@ const std::string kAcquireY0 = "ld.acquire.sys.u64 %r0, [%y];";
 const std::string kFence = "fence.acq_rel.sys;";
 const std::string kFenceSc = "fence.sc.sys;";
 /// What follows only if %r0 is set.
-std::string if_r0(const std::string& then) {
-  return "setp.ne.u64 %p0, %r0, 0;\n@!%p0 bra $skip;\n" + then + "\n$skip:\n";
+std::string if_r0(const std::string& then, const std::string& label = "$skip") {
+  return "setp.ne.u64 %p0, %r0, 0;\n@!%p0 bra " + label + ";\n" + then + "\n" + label + ":\n";
 }
 
 bool stale(const Result& r) { return r.r[1][0] == 1 && r.r[1][1] == 0; }  // of message passing
@@ -141,18 +141,70 @@ TEST(IndependentReads, FencesOfScAgree) {
 // --- Load buffering: "No thin air"
 // -----------------------------------------------------------------
 
-// PTX allows this without dependencies; here a load is never later than its program has it.
-TEST(LoadBuffering, IsNotSeenHere) {
-  EXPECT_FALSE(
-      run_litmus({.threads = {kLoadX0 + kStoreY, kLoadY0 + kStoreX}}).any([](const Result& o) {
-        return o.r[0][0] == 1 && o.r[1][0] == 1;
-      }));
+bool both_late(const Result& r) { return r.r[0][0] == 1 && r.r[1][0] == 1; }
+
+// Nothing orders a relaxed load before a later store of its thread: the load precedes what the
+// store is read for in base causality order only if the two synchronise ("Causality order").
+TEST(LoadBuffering, RelaxedIsAllowed) {
+  EXPECT_TRUE(run_litmus({.threads = {kLoadX0 + kStoreY, kLoadY0 + kStoreX}}, 2000).any(both_late));
 }
-TEST(LoadBuffering, ADependencyForbidsIt) {
+TEST(LoadBuffering, OfPairsIsAllowed) {
+  const std::string pair = "ld.relaxed.sys.v2.u64 {%r0, %r1}, [%x];";
+  EXPECT_TRUE(run_litmus({.threads = {pair + kStoreY, kLoadY0 + kStoreX}}, 2000).any(both_late));
+}
+TEST(LoadBuffering, ADependencyOfOneThreadAllowsIt) {
+  const std::string copies = kLoadX0 + "st.relaxed.sys.u64 [%y], %r0;";
+  EXPECT_TRUE(run_litmus({.threads = {copies, kLoadY0 + kStoreX}}, 2000).any(both_late));
+}
+// "No thin air": the example of that section.
+TEST(LoadBuffering, DependenciesForbidIt) {
   const std::string there = kLoadX0 + "st.relaxed.sys.u64 [%y], %r0;";
   const std::string back = kLoadY0 + "st.relaxed.sys.u64 [%x], %r0;";
-  EXPECT_FALSE(run_litmus({.threads = {there, back}}).any([](const Result& o) {
+  EXPECT_FALSE(run_litmus({.threads = {there, back}}, 2000).any([](const Result& o) {
     return o.r[0][0] != 0 || o.r[1][0] != 0;
+  }));
+}
+TEST(LoadBuffering, DependenciesOfAddressesForbidIt) {
+  const std::string there = kLoadX0 + "add.s64 %t0, %y, %r0;\nst.relaxed.sys.u64 [%t0], 1;";
+  const std::string back = kLoadY0 + "add.s64 %t0, %x, %r0;\nst.relaxed.sys.u64 [%t0], 1;";
+  EXPECT_FALSE(run_litmus({.threads = {there, back}}, 2000).any(both_late));
+}
+TEST(LoadBuffering, DependenciesOfBranchesForbidIt) {
+  EXPECT_FALSE(
+      run_litmus({.threads = {kLoadX0 + if_r0(kStoreY), kLoadY0 + if_r0(kStoreX, "$beyond")}}, 2000)
+          .any([](const Result& o) { return o.r[0][0] != 0 || o.r[1][0] != 0; }));
+}
+TEST(LoadBuffering, ReleaseAndAcquireForbidIt) {
+  EXPECT_FALSE(
+      run_litmus({.threads = {kLoadX0 + kReleaseY, kAcquireY0 + kStoreX}}, 2000).any(both_late));
+}
+TEST(LoadBuffering, FencesForbidIt) {
+  EXPECT_FALSE(
+      run_litmus({.threads = {kLoadX0 + kFence + kStoreY, kLoadY0 + kFence + kStoreX}}, 2000)
+          .any(both_late));
+}
+TEST(LoadBuffering, ARelaxedLoadInBetweenAllowsIt) {
+  EXPECT_TRUE(run_litmus({.threads = {kLoadX0 + kStoreY,
+                                      kLoadY0 + "ld.relaxed.sys.u64 %r1, [%z];" + kStoreX}},
+                         2000)
+                  .any(both_late));
+}
+TEST(LoadBuffering, ABarrierForbidsIt) {
+  EXPECT_FALSE(
+      run_litmus({.threads = {kLoadX0, ""}, .one_block = true, .after = {"", kStoreX}}, 2000)
+          .any([](const Result& o) { return o.r[0][0] != 0; }));
+}
+TEST(LoadBuffering, AThreadDoesNotReadItsOwnLaterStore) {  // CoRW1
+  EXPECT_FALSE(run_litmus({.threads = {kLoadX0 + kStoreX}}).any([](const Result& o) {
+    return o.r[0][0] != 0;
+  }));
+}
+TEST(LoadBuffering, AnAtomicIsNotLate) {
+  const std::string add = "atom.global.add.relaxed.sys.u64 %r0, [%x], 2;";
+  EXPECT_FALSE(run_litmus({.threads = {kLoadX0 + "red.global.add.relaxed.sys.u64 [%x], 2;"}})
+                   .any([](const Result& o) { return o.r[0][0] != 0; }));
+  EXPECT_FALSE(run_litmus({.threads = {add, add}}).any([](const Result& o) {
+    return o.r[0][0] == o.r[1][0] || o.x != 4;
   }));
 }
 
@@ -212,6 +264,16 @@ TEST(Atomicity, EveryAdditionCounts) {
   EXPECT_FALSE(r.any([](const Result& o) {
     return o.x != 3 || o.r[0][0] == o.r[1][0] || o.r[1][0] == o.r[2][0] || o.r[0][0] == o.r[2][0];
   }));
+}
+TEST(Atomicity, EveryReductionCounts) {  // "red": as atom, without the value before
+  const std::string add = "red.global.add.relaxed.sys.u64 [%x], 1;";
+  EXPECT_FALSE(
+      run_litmus({.threads = {add, add, add}}).any([](const Result& o) { return o.x != 3; }));
+}
+TEST(Atomicity, AReductionPassesOnWhatWasReleased) {
+  const std::string add = "red.global.add.relaxed.sys.u64 [%y], 1;";
+  EXPECT_FALSE(run_litmus({.threads = {kStoreX + kReleaseY, add, kAcquireY0 + kLoadX1}})
+                   .any([](const Result& o) { return o.r[2][0] == 2 && o.r[2][1] == 0; }));
 }
 TEST(Atomicity, OneClaimWins) {
   const std::string claim = "atom.global.cas.relaxed.sys.b64 %r0, [%x], 0, 7;";

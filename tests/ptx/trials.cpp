@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 
 #include "collectives/execute/cuda/lane_links.h"
+#include "tests/collectives/cuda/cuda_canonical.h"
 #include "tests/collectives/cuda/cuda_matrix.h"
 
 namespace tutti::ptx {
@@ -16,6 +19,10 @@ using test::DeviceCase;
 using test::DeviceRanks;
 using test::kSmallSlots;
 using namespace std::chrono_literals;
+
+test::DeviceUnderTest under_test(PtxDevice& device) {
+  return {.device = device, .wait = [&device] { device.wait(); }, .canonical = device.canonical};
+}
 
 DeviceCase all_reduce(const char* algorithm, DataType type, std::size_t bytes, Protocol protocol,
                       ReduceKind kind = ReduceKind::sum) {
@@ -37,7 +44,7 @@ std::string wrong(DeviceRanks& ranks, const DeviceCase& c) {
 std::string reduce(PtxDevice& device, DataType type, Protocol protocol) {
   std::size_t k = 0;
   for (const int n : {2, 3}) {
-    DeviceRanks ranks({device}, n, kSmallSlots);
+    DeviceRanks ranks(under_test(device), n, kSmallSlots);
     for (const char* algorithm : {"ring", "one_shot", "two_shot_window"}) {
       for (const std::size_t bytes : {std::size_t{8}, std::size_t{700}, std::size_t{2100}}) {
         DeviceCase c = all_reduce(algorithm, type, bytes + k % 4 * size_of(type), protocol,
@@ -62,7 +69,7 @@ std::string reduce(PtxDevice& device, DataType type, Protocol protocol) {
 
 /// What moves data, with several lanes where a plan has them.
 std::string move(PtxDevice& device, DataType type, Protocol protocol) {
-  DeviceRanks ranks({device}, 3, kSmallSlots);
+  DeviceRanks ranks(under_test(device), 3, kSmallSlots);
   std::size_t k = 0;
   for (const Algorithm& a : algorithms()) {
     if (!test::runs_on_gpus(a)) continue;
@@ -83,7 +90,7 @@ std::string move(PtxDevice& device, DataType type, Protocol protocol) {
 }
 
 std::string one_rank(PtxDevice& device, DataType type) {
-  DeviceRanks ranks({device}, 1, kSmallSlots);
+  DeviceRanks ranks(under_test(device), 1, kSmallSlots);
   return wrong(ranks, all_reduce("ring", type, 900, Protocol::simple, ReduceKind::avg));
 }
 
@@ -91,13 +98,13 @@ std::string one_rank(PtxDevice& device, DataType type) {
 std::string long_plan(PtxDevice& device, DataType type) {
   device::SegmentShape shape = kSmallSlots;
   shape.channels = 16;
-  DeviceRanks ranks({device}, 8, shape);
+  DeviceRanks ranks(under_test(device), 8, shape);
   return wrong(ranks, all_reduce("one_shot", type, 100, Protocol::ll));
 }
 
 /// Eight sources at a time, and whole tiles of them.
 std::string many_ranks(PtxDevice& device, DataType type) {
-  DeviceRanks ranks({device}, 8, kSmallSlots);
+  DeviceRanks ranks(under_test(device), 8, kSmallSlots);
   for (const Protocol p : test::kProtocols) {
     for (const std::uint32_t misalign : {0u, 1u}) {
       DeviceCase c = all_reduce("one_shot", type, 2000, p);
@@ -111,8 +118,75 @@ std::string many_ranks(PtxDevice& device, DataType type) {
   return wrong(ranks, c);
 }
 
+/// Sums and products in the canonical order: whole packs, words, and more than eight sources.
+std::string canonical(PtxDevice& device, DataType type) {
+  if (!is_float(type)) return "";
+  using enum ReduceKind;
+  for (const int n : {2, 4, 7, 8, 11}) {
+    DeviceRanks ranks(under_test(device), n, kSmallSlots);
+    std::size_t k = 0;
+    for (const ReduceKind kind : {sum, avg, pre_multiplied_sum, prod}) {
+      DeviceCase c = all_reduce(k % 2 == 0 ? "two_shot_window" : "one_shot", type,
+                                k % 2 == 0 ? 1100 : 200, test::kProtocols[k / 2 % 2], kind);
+      ++k;
+      c.canonical = true;
+      c.misalign = n == 7 ? 1 : 0;
+      if (const std::size_t n_wrong = test::run_canonical(ranks, c); n_wrong > 0) {
+        return fmt::format("{} wrong elements: {}", n_wrong, c.text(n));
+      }
+    }
+  }
+  return "";
+}
+
+/// Ranks whose kernels begin apart, and go on to the next one while others are in the last. Sums of
+/// integers grow with each call, so that an old message shows.
+std::string apart(PtxDevice& device, DataType type) {
+  constexpr int kRanks = 3;
+  constexpr int kTimes = 3;
+  device.apart = true;
+  std::string what;
+  int k = 0;
+  for (const std::string_view algorithm : {"ring", "one_shot", "two_shot_window"}) {
+    for (const Protocol p : test::kProtocols) {
+      DeviceRanks ranks(under_test(device), kRanks, kSmallSlots);
+      DeviceCase c = all_reduce(algorithm.data(), type, 700 + 8 * static_cast<std::size_t>(k), p);
+      c.copies = static_cast<std::uint32_t>(1 + k % 2);
+      c.in_place = !is_float(type);
+      c.lanes = algorithm == "two_shot_window" && p != Protocol::ll ? 2 : 1;
+      ++k;
+      const auto bound = ranks.bind(c);
+      bound.upload();
+      ranks.launch(bound, type);
+      if (bound.count_wrong() > 0) what = "wrong elements: " + c.text(kRanks);
+      const std::size_t size = size_of(type);
+      const std::size_t count = (c.bytes + size - 1) / size;
+      std::vector<std::byte> first(count * size);
+      std::copy_n(bound.launches[0].out, first.size(), first.begin());
+      for (int i = 0; i < kTimes; ++i) ranks.launch(bound, type);
+      device.wait();
+      ranks.throw_failure();
+      for (const device::RankLaunch& launch : bound.launches) {
+        for (std::size_t i = 0; i < count; ++i) {
+          std::uint64_t was = 0;
+          std::uint64_t is = 0;
+          std::memcpy(&was, first.data() + i * size, size);
+          std::memcpy(&is, launch.out + i * size, size);
+          if (c.in_place) was *= kRanks * kRanks * kRanks;
+          if (std::memcmp(&was, &is, size) != 0) {
+            what = fmt::format("element {} of rank {} after {} calls: {}", i, launch.rank, kTimes,
+                               c.text(kRanks));
+          }
+        }
+      }
+    }
+  }
+  device.apart = false;
+  return what;
+}
+
 std::string repeat(PtxDevice& device, DataType type) {
-  DeviceRanks ranks({device}, 2, kSmallSlots);
+  DeviceRanks ranks(under_test(device), 2, kSmallSlots);
   for (int i = 0; i < 12; ++i) {
     const DeviceCase c = all_reduce("ring", type, 1500, test::kProtocols[i % 3]);
     if (std::string what = wrong(ranks, c); !what.empty()) return what;
@@ -124,7 +198,7 @@ std::string repeat(PtxDevice& device, DataType type) {
 std::string come_round(PtxDevice& device, DataType type) {
   for (const std::uint64_t number :
        {device::kMessagesPerCleaning - 6, (std::uint64_t{1} << 32) - 6}) {
-    DeviceRanks ranks({device}, 2, kSmallSlots);
+    DeviceRanks ranks(under_test(device), 2, kSmallSlots);
     const device::SegmentShape& s = ranks.shape();
     for (int r = 0; r < 2; ++r) {
       std::byte* const segment = ranks.executor(r).segment();
@@ -148,7 +222,7 @@ std::string come_round(PtxDevice& device, DataType type) {
 std::string send_and_receive(PtxDevice& device, DataType type) {
   device::SegmentShape shape = kSmallSlots;
   shape.message_channels = 4;
-  DeviceRanks ranks({device}, 2, shape);
+  DeviceRanks ranks(under_test(device), 2, shape);
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{500}, std::size_t{5003}}) {
     std::byte* const from = device.allocate(2 * bytes);
     std::byte* const to = device.allocate(2 * bytes);
@@ -181,7 +255,7 @@ void without_one(DeviceRanks& ranks, const DeviceCase& c) {
 
 std::string deadline(PtxDevice& device, DataType type) {
   for (const Protocol p : test::kProtocols) {
-    DeviceRanks ranks({device}, 3, kSmallSlots);
+    DeviceRanks ranks(under_test(device), 3, kSmallSlots);
     for (int r = 0; r < 3; ++r) ranks.executor(r).set_limits({20ms, 2ms});
     without_one(ranks, all_reduce("ring", type, 900, p));
     const auto failure = ranks.executor(2).failure();
@@ -193,7 +267,7 @@ std::string deadline(PtxDevice& device, DataType type) {
 
 std::string aborted(PtxDevice& device, DataType type) {
   for (const Protocol p : test::kProtocols) {
-    DeviceRanks ranks({device}, 3, kSmallSlots);
+    DeviceRanks ranks(under_test(device), 3, kSmallSlots);
     for (int r = 0; r < 3; ++r) ranks.executor(r).set_limits({0ns});
     for (int r = 0; r < 3; ++r) ranks.executor(r).abort();
     without_one(ranks, all_reduce("ring", type, 900, p));
@@ -204,7 +278,7 @@ std::string aborted(PtxDevice& device, DataType type) {
 
 std::string mismatch(PtxDevice& device, DataType type) {
   for (const Protocol p : test::kProtocols) {
-    DeviceRanks ranks({device}, 3, kSmallSlots);
+    DeviceRanks ranks(under_test(device), 3, kSmallSlots);
     for (int r = 0; r < 3; ++r) ranks.executor(r).set_limits({20ms});
     auto a = ranks.bind(all_reduce("ring", type, 904, p));
     a.upload();
@@ -227,7 +301,7 @@ std::string foreign_window(PtxDevice& device, DataType type) {
   c.type = type;
   c.bytes = 1000;
   {
-    DeviceRanks ranks({device}, 2, kSmallSlots);
+    DeviceRanks ranks(under_test(device), 2, kSmallSlots);
     auto bound = ranks.bind(c);
     bound.upload();
     bound.launches[1].addresses.window[0] = 7;
@@ -236,7 +310,7 @@ std::string foreign_window(PtxDevice& device, DataType type) {
     ranks.launch(bound, type);
     if (!ranks.executor(0).failure()) return "a window that is none is used";
   }
-  DeviceRanks ranks({device}, 2, kSmallSlots);
+  DeviceRanks ranks(under_test(device), 2, kSmallSlots);
   auto bound = ranks.bind(c);
   bound.upload();
   std::byte* const in = bound.launches[1].in;
@@ -274,6 +348,8 @@ const std::vector<Trial>& trials() {
     t.push_back({"come_round", come_round});
     t.push_back({"long_plan", long_plan});
     t.push_back({"many_ranks", many_ranks});
+    t.push_back({"canonical", canonical});
+    t.push_back({"apart", apart});
     return t;
   }();
   return all;

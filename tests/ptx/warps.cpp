@@ -1,4 +1,5 @@
 // Where the threads of a warp part and meet: branches, returns, barriers, votes.
+#include <algorithm>
 #include <bit>
 
 #include "tests/ptx/machine.h"
@@ -40,7 +41,9 @@ void Machine::branch(Warp& warp, std::uint32_t split, const Op& op) {
 
 void Machine::ret(Warp& warp, std::uint32_t split) {
   Split& s = warp.splits[split];
-  if (s.depth > 0) {
+  const auto how = static_cast<End>(warp.block->run->program->ops[s.at].which);
+  if (how == End::fault) fail(warp, s.at, "a trap");
+  if (how == End::function && s.depth > 0) {
     s.at = s.back[--s.depth];
     s.back[s.depth] = 0;
     return;
@@ -119,17 +122,64 @@ void Machine::meet(Warp& warp, std::uint32_t split, const Op& op) {
   });
   ++together.at;
   warp.splits.push_back(together);
+  if (op.kind == Kind::shuffle) return shuffle(warp, there, op);
   if (op.kind != Kind::vote) return;
   std::uint32_t said = 0;
   for (std::uint32_t l = there; l != 0; l &= l - 1) {
     if (warp.registers[op.operand[1]][lowest(l)] != 0) said |= 1u << lowest(l);
   }
   const auto how = static_cast<Vote>(op.which);
-  const std::uint64_t result = how == Vote::any   ? said != 0
-                               : how == Vote::all ? said == there
-                                                  : said;
+  const std::uint64_t result = how == Vote::any       ? said != 0
+                               : how == Vote::all     ? said == there
+                               : how == Vote::uniform ? said == there || said == 0
+                                                      : said;
   for (std::uint32_t l = there; l != 0; l &= l - 1)
     warp.registers.to(op.operand[0])[lowest(l)] = result;
+}
+
+/// As in the pseudocode of PTX ISA, "shfl.sync". What a lane reads of one that is not there is
+/// undefined there, and a fault here.
+void Machine::shuffle(Warp& warp, std::uint32_t lanes, const Op& op) const {
+  std::uint64_t before[kLanes];
+  std::copy_n(warp.registers[op.operand[1]], kLanes, before);
+  std::uint64_t picks[kLanes];
+  std::uint64_t clamps[kLanes];
+  std::copy_n(warp.registers[op.operand[3]], kLanes, picks);
+  std::copy_n(warp.registers[op.operand[4]], kLanes, clamps);
+  for (std::uint32_t l = lanes; l != 0; l &= l - 1) {
+    const std::uint32_t lane = lowest(l);
+    const auto b = static_cast<std::uint32_t>(picks[lane]) & 31;
+    const auto clamp = static_cast<std::uint32_t>(clamps[lane]) & 31;
+    const auto segment = static_cast<std::uint32_t>(clamps[lane]) >> 8 & 31;
+    const std::uint32_t most = (lane & segment) | (clamp & ~segment);
+    std::uint32_t from = lane;
+    bool inside = false;
+    switch (static_cast<Shuffle>(op.which)) {
+      case Shuffle::up:
+        inside = static_cast<int>(lane - b) >= static_cast<int>(most);
+        from = lane - b;
+        break;
+      case Shuffle::down:
+        from = lane + b;
+        inside = from <= most;
+        break;
+      case Shuffle::butterfly:
+        from = lane ^ b;
+        inside = from <= most;
+        break;
+      case Shuffle::index:
+        from = (lane & segment) | (b & ~segment);
+        inside = from <= most;
+        break;
+    }
+    if (!inside) from = lane;
+    if ((lanes >> from & 1) == 0) {
+      fail(warp, static_cast<std::uint32_t>(&op - warp.block->run->program->ops.data()),
+           "a thread reads a register of one that is not there");
+    }
+    warp.registers.to(op.operand[0])[lane] = before[from] & 0xFFFFFFFF;
+    if (op.returns) warp.registers.to(op.operand[5])[lane] = inside ? 1 : 0;
+  }
 }
 
 void Machine::special(Warp& warp, const Split& split, const Op& op) const {

@@ -19,13 +19,25 @@ namespace tutti::device {
 template <class E, class Block, class Wait>
 TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t first,
                          const Wait& wait) {
+  using Wide = typename E::Wide;
+  constexpr bool kTree = kInCanonicalOrder<E>;
+  // A tree of all elements of a word would be more registers than there are: it takes two at a
+  // time.
+  constexpr int kPart =
+      kTree && sizeof(typename E::Storage) < 4 ? 2 * sizeof(typename E::Storage) : 8;
+  constexpr std::uint32_t kParts = 8 / kPart;
+  using Tree = CanonicalTree<Widened<E, kPart>, kTree ? kMostLevels : 0>;
   const bool is_copy = m.is_copy();
+  const bool product = m.reduction.kind == ReduceKind::prod;
+  const bool is_tree = kTree && m.sources > 3 && (is_sum(m.reduction.kind) || product);
   TUTTI_NO_UNROLL
   for (std::uint32_t at = first + block.thread() * 8; at < m.bytes; at += block.threads() * 8) {
     const std::uint32_t n = m.bytes - at < 8 ? m.bytes - at : 8;
-    Widened<E, 1> sum{};
+    Widened<E, 8> sum{};
+    [[maybe_unused]] Tree tree;
     std::uint64_t result = 0;
     auto waiting = wait.begin();
+    [[maybe_unused]] std::uint32_t part = 0;
     TUTTI_NO_UNROLL
     for (std::uint32_t s = 0; s < m.sources;) {
       // All loads, and only then the flags: what is there already takes one trip together.
@@ -58,20 +70,34 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
           result = load_odd(t.pointer + at, n, t.unit());
         }
         if (is_copy) continue;
-        Widened<E, 1> next;
+        Widened<E, 8> next;
         next.widen({result, 0});
-        if (t.scaling == Scaling::factor) next.multiply(unpacked<typename E::Wide>(t.factor));
-        if constexpr (std::is_floating_point_v<typename E::Wide>) {
-          if (t.scaling == Scaling::divide) next.divide(m.reduction);
+        const auto factor = unpacked<Wide>(t.factor);
+        if constexpr (kTree) {
+          if (t.scaling == Scaling::factor) next.multiply_and_round(factor);
+          if (is_tree) {
+            auto some = next.template part<kPart>(part);
+            tree.add(some, s, s + 1 == m.sources, product);
+            sum.set_part(part, some);
+          } else {
+            sum.fold(next, s == 0, m.reduction.kind);
+          }
+        } else {
+          if (t.scaling == Scaling::factor) next.multiply(factor);
+          if constexpr (std::is_floating_point_v<Wide>) {
+            if (t.scaling == Scaling::divide) next.divide(m.reduction);
+          }
+          sum.fold(next, s == 0, m.reduction.kind);
         }
-        sum.fold(next, s == 0, m.reduction.kind);
         TUTTI_UNROLL
         for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i] = pack[i + 1];
       }
       if (s < end && !wait.again(waiting, m.source(s))) return false;
+      // The sources are there: the next elements of the same word.
+      if (kParts > 1 && is_tree && s == m.sources && ++part < kParts) s = 0;
     }
     if (!is_copy) {
-      if constexpr (!std::is_floating_point_v<typename E::Wide>) {
+      if constexpr (kTree || !std::is_floating_point_v<Wide>) {
         if (m.reduction.divide_result) sum.divide(m.reduction);
       }
       result = sum.narrowed().first;
@@ -170,7 +196,7 @@ class LineMove {
 
  private:
   TUTTI_HD bool combine(Parts& result) {
-    Widened<E, 2> sum[kPacks]{};
+    Widened<E, 16> sum[kPacks]{};
     if constexpr (kStartsEmpty) {
       TUTTI_UNROLL
       for (int i = 0; i < kPacks; ++i) sum[i].clear();
@@ -186,7 +212,7 @@ class LineMove {
         if (is_copy_) return true;
         TUTTI_UNROLL
         for (int i = 0; i < kPacks; ++i) {
-          Widened<E, 2> value;
+          Widened<E, 16> value;
           value.widen(result.pack[i]);
           if (t.scaling != Scaling::none) value.multiply(unpacked<typename E::Wide>(t.factor));
           if constexpr (kStartsEmpty) {

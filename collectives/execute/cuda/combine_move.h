@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/execute/cuda/canonical_order.h"
 #include "collectives/execute/cuda/element.h"
 #include "collectives/execute/cuda/memory.h"
 
@@ -80,14 +81,79 @@ struct MoveArguments {
 
 inline constexpr std::uint32_t kLoads = 8;  // of a thread, under way at once
 
-/// Whether sum_packs() does this move.
-TUTTI_HD bool is_plain_sum(const MoveArguments& m) {
-  bool plain = m.sources <= kLoads && !m.reduction.divide_result && is_sum(m.reduction.kind);
+/// What sum_packs() does, if anything.
+enum class Sum : std::uint32_t { none, copy, in_turn, canonical };
+
+template <class E>
+TUTTI_HD Sum sum_of(const MoveArguments& m) {
+  const Reduction& r = m.reduction;
+  if (m.is_copy()) return Sum::copy;
+  if (m.sources > kLoads || !is_sum(r.kind)) return Sum::none;
+  bool divides = false;
+  bool scales = false;
   TUTTI_NO_UNROLL
   for (std::uint32_t s = 0; s < m.sources; ++s) {
-    plain = plain && m.source(s).scaling != Scaling::divide;
+    divides = divides || m.source(s).scaling == Scaling::divide;
+    scales = scales || m.source(s).scaling != Scaling::none;
   }
-  return plain;
+  if (divides) return Sum::none;
+  if constexpr (kInCanonicalOrder<E>) {
+    // Of an average by a power of two the sum is multiplied; products would have to be rounded.
+    const bool by_factor = (r.divisor & (r.divisor - 1)) == 0;
+    if (scales || m.sources == 1 || (r.divide_result && !by_factor)) return Sum::none;
+    return m.sources > 3 || r.divide_result ? Sum::canonical : Sum::in_turn;
+  }
+  return r.divide_result ? Sum::none : Sum::in_turn;
+}
+
+/// The canonical sum of two to eight sources of each pack, which come as sum_packs() has loaded
+/// them: two together, and then a tree of these. Of narrow types it takes the packs' first words,
+/// and then their second ones, as a tree of whole packs would be more registers than there are.
+template <class E>
+TUTTI_HD void sum_canonically(const MoveArguments& m, Pair (&pack)[kLoads], std::uint32_t k,
+                              std::uint32_t at, std::uint32_t stride, std::uint32_t whole) {
+  using Wide = typename E::Wide;
+  constexpr std::uint32_t kWords = sizeof(typename E::Storage) < 4 ? 1 : 2;
+  const std::uint32_t last = (1u << k) - 1;
+  TUTTI_NO_UNROLL
+  for (std::uint32_t done = 0; done < 2; done += kWords) {
+    CanonicalTree<Widened<E, 8 * kWords>, 2> tree;
+    TUTTI_NO_UNROLL
+    for (std::uint32_t first = 0; first < kLoads; first += 2) {
+      const std::uint32_t s = first & last;
+      const std::uint32_t here = at + (first >> k) * stride;
+      Widened<E, 8 * kWords> sum{};
+      sum.widen(done == 0 ? pack[0] : Pair{pack[0].second, 0});
+      if (s + 1 < m.sources) {
+        Widened<E, 8 * kWords> next;
+        next.widen(done == 0 ? pack[1] : Pair{pack[1].second, 0});
+        sum.add(next);
+      }
+      const bool ends = s + 2 == (m.sources + 1) / 2 * 2;
+      if (s < m.sources) tree.add(sum, s / 2, ends, false);
+      if (ends && here < whole) {
+        if (m.reduction.divide_result) {
+          sum.multiply(power_of_two<Wide>(-lowest_bit(m.reduction.divisor)));
+        }
+        Pair result = sum.narrowed();
+        if (kWords == 1 && done == 0) {
+          pack[0].first = result.first;  // until its other half is there
+        } else {
+          if (kWords == 1) result = {pack[0].first, result.first};
+          TUTTI_NO_UNROLL
+          for (std::uint32_t d = 0; d < m.destinations; ++d) {
+            store_16(m.targets[d].pointer + here, result);
+          }
+        }
+      }
+      const Pair a = pack[0];
+      const Pair b = pack[1];
+      TUTTI_UNROLL
+      for (std::uint32_t i = 0; i + 2 < kLoads; ++i) pack[i] = pack[i + 2];
+      pack[kLoads - 2] = a;
+      pack[kLoads - 1] = b;
+    }
+  }
 }
 
 /// Whole packs of a copy, or of a sum of at most eight sources. The loads are eight packs of one
@@ -95,7 +161,7 @@ TUTTI_HD bool is_plain_sum(const MoveArguments& m) {
 /// j / 2^k. Then they are summed a few at a time, and the others move up, as no variable numbers a
 /// register.
 template <class E>
-TUTTI_HD void sum_packs(const MoveArguments& m, bool is_copy, std::uint32_t thread,
+TUTTI_HD void sum_packs(const MoveArguments& m, Sum how, std::uint32_t thread,
                         std::uint32_t threads) {
   constexpr std::uint32_t kAtATime = sizeof(typename E::Storage) >= 2 ? 2 : 1;
   const std::uint32_t stride = 16 * threads;
@@ -117,7 +183,7 @@ TUTTI_HD void sum_packs(const MoveArguments& m, bool is_copy, std::uint32_t thre
         pack[j] = load_16(m.source(j & last).pointer + here);
       }
     }
-    if (is_copy) {
+    if (how == Sum::copy) {
       TUTTI_NO_UNROLL
       for (std::uint32_t d = 0; d < m.destinations; ++d) {
         std::byte* const to = m.targets[d].pointer;
@@ -130,7 +196,13 @@ TUTTI_HD void sum_packs(const MoveArguments& m, bool is_copy, std::uint32_t thre
       }
       continue;
     }
-    Widened<E, 2> sum{};
+    if constexpr (kInCanonicalOrder<E>) {
+      if (how == Sum::canonical) {
+        sum_canonically<E>(m, pack, k, at, stride, whole);
+        continue;
+      }
+    }
+    Widened<E, 16> sum{};
     TUTTI_NO_UNROLL
     for (std::uint32_t first = 0; first < kLoads; first += kAtATime) {
       TUTTI_UNROLL
@@ -139,7 +211,7 @@ TUTTI_HD void sum_packs(const MoveArguments& m, bool is_copy, std::uint32_t thre
         const std::uint32_t s = j & last;
         const std::uint32_t here = at + (j >> k) * stride;
         if (s < m.sources) {
-          Widened<E, 2> next;
+          Widened<E, 16> next;
           next.widen(pack[i]);
           if (scaled) next.multiply(unpacked<typename E::Wide>(m.source(s).factor));
           if (s == 0) {
@@ -166,9 +238,9 @@ template <class E>
 TUTTI_HD std::uint32_t move_packs(const MoveArguments& m, std::uint32_t thread,
                                   std::uint32_t threads) {
   if (!m.is_aligned()) return 0;
-  const bool is_copy = m.is_copy();
-  if (!is_copy && !is_plain_sum(m)) return 0;
-  sum_packs<E>(m, is_copy, thread, threads);
+  const Sum how = sum_of<E>(m);
+  if (how == Sum::none) return 0;
+  sum_packs<E>(m, how, thread, threads);
   return m.bytes & ~15u;
 }
 

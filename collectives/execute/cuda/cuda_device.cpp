@@ -73,7 +73,9 @@ static_assert(kKernels.size() == kDataTypes);
 
 }  // namespace
 
-const void* kernel_of(DataType type) { return kKernels[static_cast<std::size_t>(type)](); }
+const void* kernel_of(DataType type, bool canonical) {
+  return kKernels[static_cast<std::size_t>(type)](canonical);
+}
 
 int current_cuda_device() {
   int ordinal = 0;
@@ -96,8 +98,8 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal_),
              "the number of multiprocessors");
   int fewest = kMostBlocks;
-  for (int t = 0; t < kDataTypes; ++t) {
-    const void* const kernel = kernel_of(static_cast<DataType>(t));
+  for (int t = 0; t < 2 * kDataTypes; ++t) {
+    const void* const kernel = kernel_of(static_cast<DataType>(t / 2), t % 2 == 1);
     cudaFuncAttributes attributes{};  // which are known only once it is loaded
     check_cuda(cudaFuncGetAttributes(&attributes, kernel), "the kernels of Tutti do not load");
     int blocks = 0;
@@ -261,8 +263,8 @@ void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t block
   const Current current(ordinal_);
   void* arguments[] = {const_cast<Launch*>(&launch)};
   const std::lock_guard lock(mutex_);
-  check_cuda(cudaLaunchKernel(kernel_of(type), dim3(blocks), dim3(kThreads), arguments, 0,
-                              stream_of(stream)),
+  check_cuda(cudaLaunchKernel(kernel_of(type, launch.rank[0].canonical), dim3(blocks),
+                              dim3(kThreads), arguments, 0, stream_of(stream)),
              "the launch of a collective");
   unnoted_.push_back(stream);
 }

@@ -128,7 +128,7 @@ enum class Scaling : std::uint32_t { none, factor, divide };
 /// The reduction of a move.
 struct Reduction {
   ReduceKind kind = ReduceKind::sum;
-  bool divide_result = false;  // integers: avg's last step
+  bool divide_result = false;  // avg's last step, of integers and in the canonical order
   std::uint32_t divisor = 1;   // number of ranks
   double reciprocal = 1;       // of that
 };
@@ -173,14 +173,14 @@ TUTTI_HD W unpacked(std::uint64_t bits) {
 
 // --- Packs ---------------------------------------------------------------------------------------
 
-/// The elements of kWords 8-byte words, widened.
-template <class E, int kWords>
+/// The elements of kBytes bytes (16, 8, or two elements), widened.
+template <class E, int kBytes>
 class Widened {
   using Storage = typename E::Storage;
   using Wide = typename E::Wide;
   using Bits = Unsigned<sizeof(Storage)>;
   static constexpr int kPerWord = 8 / sizeof(Storage);
-  static constexpr int kElements = kWords * kPerWord;
+  static constexpr int kElements = kBytes / sizeof(Storage);
 
  public:
   TUTTI_HD void widen(Pair pack) {
@@ -213,16 +213,16 @@ class Widened {
     TUTTI_UNROLL
     for (int i = 0; i < kElements; ++i) value_[i] = wrapping_sum(value_[i], other.value_[i]);
   }
-  /// Elements take turns in the first place, as no variable numbers a register: so there is one
-  /// division in a kernel.
+  TUTTI_HD void multiply(const Widened& other) {
+    TUTTI_UNROLL
+    for (int i = 0; i < kElements; ++i) value_[i] = wrapping_product(value_[i], other.value_[i]);
+  }
   TUTTI_HD void divide(const Reduction& reduction) {
-    TUTTI_NO_UNROLL
-    for (int n = 0; n < kElements; ++n) {
-      const Wide quotient = quotient_of(value_[0], reduction);
-      TUTTI_UNROLL
-      for (int i = 0; i + 1 < kElements; ++i) value_[i] = value_[i + 1];
-      value_[kElements - 1] = quotient;
-    }
+    each([&](Wide v) { return quotient_of(v, reduction); });
+  }
+  /// The products, rounded to the type.
+  TUTTI_HD void multiply_and_round(Wide factor) {
+    each([&](Wide v) { return E::widen(E::narrow(v * factor)); });
   }
 
   /// `first`: this becomes what `other` is.
@@ -232,14 +232,31 @@ class Widened {
     } else if (is_sum(kind)) {
       add(other);
     } else if (kind == ReduceKind::prod) {
-      TUTTI_UNROLL
-      for (int i = 0; i < kElements; ++i) {
-        value_[i] = wrapping_product(value_[i], other.value_[i]);
-      }
+      multiply(other);
     } else {
       const bool larger = kind == ReduceKind::max;
       TUTTI_UNROLL
       for (int i = 0; i < kElements; ++i) value_[i] = extreme(value_[i], other.value_[i], larger);
+    }
+  }
+
+  /// Elements `which` * k to `which` * k + k - 1, for the k of a part.
+  template <int kPart>
+  TUTTI_HD Widened<E, kPart> part(std::uint32_t which) const {
+    Widened<E, kPart> result;
+    constexpr int k = Widened<E, kPart>::kElements;
+    TUTTI_UNROLL
+    for (int i = 0; i < kElements; ++i) {
+      if (i < k || static_cast<int>(which) == i / k) result.value_[i % k] = value_[i];
+    }
+    return result;
+  }
+  template <int kPart>
+  TUTTI_HD void set_part(std::uint32_t which, const Widened<E, kPart>& part) {
+    constexpr int k = Widened<E, kPart>::kElements;
+    TUTTI_UNROLL
+    for (int i = 0; i < kElements; ++i) {
+      if (static_cast<int>(which) == i / k) value_[i] = part.value_[i % k];
     }
   }
 
@@ -265,16 +282,30 @@ class Widened {
   static TUTTI_HD unsigned shift(int i) {
     return 8 * sizeof(Storage) * static_cast<unsigned>(i % kPerWord);
   }
+  /// Elements take turns in the first place, as no variable numbers a register: so what is long is
+  /// there once.
+  template <class F>
+  TUTTI_HD void each(const F& f) {
+    TUTTI_NO_UNROLL
+    for (int n = 0; n < kElements; ++n) {
+      const Wide next = f(value_[0]);
+      TUTTI_UNROLL
+      for (int i = 0; i + 1 < kElements; ++i) value_[i] = value_[i + 1];
+      value_[kElements - 1] = next;
+    }
+  }
   static TUTTI_HD Storage element(Pair pack, int i) {
     const std::uint64_t word = i < kPerWord ? pack.first : pack.second;
     return __builtin_bit_cast(Storage, static_cast<Bits>(word >> shift(i)));
   }
 
+  template <class, int>
+  friend class Widened;
   Wide value_[kElements];
 };
 
 /// The same for integers of a byte: four in a register, which wrap each by itself.
-template <class T, int kWords>
+template <class T, int kBytes>
 class PackedBytes {
  public:
   TUTTI_HD void widen(Pair pack) {
@@ -327,7 +358,7 @@ class PackedBytes {
   }
 
  private:
-  static constexpr int kFours = 2 * kWords;
+  static constexpr int kFours = kBytes / 4;
 
   /// The lowest byte of all comes to the top, and the others move down, until all have been there.
   template <class F>
@@ -349,9 +380,9 @@ class PackedBytes {
 
   std::uint32_t four_[kFours];
 };
-template <int kWords>
-class Widened<ElementOf<DataType::int8>, kWords> : public PackedBytes<std::int8_t, kWords> {};
-template <int kWords>
-class Widened<ElementOf<DataType::uint8>, kWords> : public PackedBytes<std::uint8_t, kWords> {};
+template <int kBytes>
+class Widened<ElementOf<DataType::int8>, kBytes> : public PackedBytes<std::int8_t, kBytes> {};
+template <int kBytes>
+class Widened<ElementOf<DataType::uint8>, kBytes> : public PackedBytes<std::uint8_t, kBytes> {};
 
 }  // namespace tutti::device

@@ -132,10 +132,14 @@ Choice Executor::choose_for(const DeviceBinding& b, std::uint32_t plan_channels)
   t.tmp_chunks = b.tmp_chunks;
   t.tiles_by_lane = b.tiles_by_lane;
   t.whole_lines = std::ranges::find(whole_lines_, false) == whole_lines_.end();
-  // As what kernels do (element.h): the divisor is the number of ranks.
-  const bool divides = b.op.kind == ReduceKind::avg && is_reduction(b.plan->header.collective);
-  t.sums =
-      is_sum(b.op.kind) && (!divides || (is_float(b.type) && std::has_single_bit(shape_.ranks)));
+  // As what kernels do (element.h): the divisor is the number of ranks. In the canonical order the
+  // sum is divided, and a product is rounded.
+  const bool reduces = is_reduction(b.plan->header.collective);
+  const bool canonical = reduces && b.canonical && is_float(b.type);
+  const bool divides = reduces && b.op.kind == ReduceKind::avg;
+  const bool by_factor = is_float(b.type) && std::has_single_bit(shape_.ranks);
+  t.sums = is_sum(b.op.kind) &&
+           (canonical ? shape_.ranks <= 3 && b.op.kind == ReduceKind::sum : !divides || by_factor);
   t.plan_channels = plan_channels;
   t.allowed = b.protocols;
   const PlanHeader& header = b.plan->header;
@@ -191,6 +195,7 @@ RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
   r.addresses.scalar = r.scalar = b.op.scalar;
   r.signature = b.signature;
   r.kind = b.op.kind;
+  r.canonical = b.canonical;
   return r;
 }
 

@@ -40,12 +40,31 @@ __global__ void __launch_bounds__(kThreads, 1) run_plan(const __grid_constant__ 
 #endif
 }
 
+/// The same, in the canonical order.
+template <DataType type>
+__global__ void __launch_bounds__(kThreads, 1)
+    run_in_canonical_order(const __grid_constant__ Launch launch) {
+#if TUTTI_ON_DEVICE
+  __shared__ BlockShared shared;
+  DeviceBlock block;
+  run_block<InCanonicalOrder<ElementOf<type>>>(block, shared, launch, blockIdx.x);
+#endif
+}
+
+template <DataType type>
+const void* kernel_address(bool canonical) {
+  if constexpr (std::is_floating_point_v<typename ElementOf<type>::Wide>) {
+    if (canonical) return reinterpret_cast<const void*>(&run_in_canonical_order<type>);
+  }
+  return reinterpret_cast<const void*>(&run_plan<type>);
+}
+
 }  // namespace tutti::device
 
-/// Defines kernel_of_<name>(), the kernel's address for the runtime.
-#define TUTTI_KERNEL(name)                                           \
-  namespace tutti::device {                                          \
-  const void* kernel_of_##name() {                                   \
-    return reinterpret_cast<const void*>(&run_plan<DataType::name>); \
-  }                                                                  \
+/// Defines kernel_of_<name>(), the kernels' addresses for the runtime.
+#define TUTTI_KERNEL(name)                             \
+  namespace tutti::device {                            \
+  const void* kernel_of_##name(bool canonical) {       \
+    return kernel_address<DataType::name>(canonical);  \
+  }                                                    \
   }

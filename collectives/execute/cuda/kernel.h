@@ -9,20 +9,21 @@ namespace tutti::device {
 /// enough that a thread may have 128 registers.
 inline constexpr int kThreads = 512;
 
-/// For cudaLaunchKernel(): takes one Launch.
-const void* kernel_of(DataType type);
+/// For cudaLaunchKernel(): takes one Launch. `canonical`: sums and products of floats are in the
+/// canonical order (canonical_order.h).
+const void* kernel_of(DataType type, bool canonical);
 
-const void* kernel_of_int8();
-const void* kernel_of_uint8();
-const void* kernel_of_int32();
-const void* kernel_of_uint32();
-const void* kernel_of_int64();
-const void* kernel_of_uint64();
-const void* kernel_of_float16();
-const void* kernel_of_float32();
-const void* kernel_of_float64();
-const void* kernel_of_bfloat16();
-const void* kernel_of_float8_e4m3();
-const void* kernel_of_float8_e5m2();
+const void* kernel_of_int8(bool canonical);
+const void* kernel_of_uint8(bool canonical);
+const void* kernel_of_int32(bool canonical);
+const void* kernel_of_uint32(bool canonical);
+const void* kernel_of_int64(bool canonical);
+const void* kernel_of_uint64(bool canonical);
+const void* kernel_of_float16(bool canonical);
+const void* kernel_of_float32(bool canonical);
+const void* kernel_of_float64(bool canonical);
+const void* kernel_of_bfloat16(bool canonical);
+const void* kernel_of_float8_e4m3(bool canonical);
+const void* kernel_of_float8_e5m2(bool canonical);
 
 }  // namespace tutti::device

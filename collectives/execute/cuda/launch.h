@@ -57,6 +57,7 @@ struct RankLaunch {
   std::uint32_t first_block;  // of the launch
   std::uint32_t blocks;       // from there on: lanes x copies
   ReduceKind kind;
+  bool canonical;  // by the kernel of the canonical order (kernel.h); of all ranks of a launch
 };
 
 inline constexpr std::uint32_t kMostRanks = 16;  // of one launch; kernel parameters are 4 KB

@@ -297,10 +297,11 @@ class LaneWalk : LaneLinks<Block> {
     return t;
   }
 
-  /// A raw input of a reduction is divided or multiplied as it is read.
+  /// A raw input of a reduction is divided or multiplied as it is read; in the canonical order the
+  /// sum is divided.
   TUTTI_HD void scale(Target& t, const DeviceOperand& p) const {
     if (rank_.kind == ReduceKind::avg) {
-      if constexpr (std::is_floating_point_v<typename E::Wide>) {
+      if constexpr (std::is_floating_point_v<typename E::Wide> && !kInCanonicalOrder<E>) {
         t.template divide<E>(plan().divisor);
       }
     } else if (rank_.kind == ReduceKind::pre_multiplied_sum) {
@@ -321,9 +322,9 @@ class LaneWalk : LaneLinks<Block> {
     arguments.reduction.kind = rank_.kind;
     arguments.reduction.divisor = plan().divisor;
     arguments.reduction.reciprocal = plan().reciprocal;
-    arguments.reduction.divide_result = plan().reduction != 0 && a.completes != 0 &&
-                                        rank_.kind == ReduceKind::avg &&
-                                        std::is_integral_v<typename E::Wide>;
+    arguments.reduction.divide_result =
+        plan().reduction != 0 && a.completes != 0 && rank_.kind == ReduceKind::avg &&
+        (std::is_integral_v<typename E::Wide> || kInCanonicalOrder<E>);
     const bool memory = is_ordered(a) || a.receives + a.sends == 0;
     const Way way = memory ? Way::memory : a.protocol == Protocol::ll ? Way::words : Way::lines;
     return device::move<E>(block_, arguments, way, DataWait{*this});

@@ -16,8 +16,7 @@
 
 namespace tutti::test {
 
-inline constexpr std::size_t kCombineSources = 3;
-inline constexpr std::uint32_t kCombineDivisor = 3;
+inline constexpr std::size_t kMostCombineSources = 257;
 
 struct CombineCase {
   DataType type;
@@ -26,11 +25,15 @@ struct CombineCase {
   bool divide_result;
   std::size_t count;
   std::size_t misalign;  // bytes
+  std::size_t sources = 3;
+  bool canonical = false;
 
+  std::uint32_t divisor() const { return static_cast<std::uint32_t>(sources); }
   std::string text() const {
     return std::string(name(type)) + " " + std::string(name(kind)) + " prescale " +
            std::to_string(static_cast<int>(prescale)) + " divide " + std::to_string(divide_result) +
-           " x " + std::to_string(count) + " off by " + std::to_string(misalign);
+           " x " + std::to_string(count) + " off by " + std::to_string(misalign) + ", " +
+           std::to_string(sources) + " sources" + (canonical ? ", canonical" : "");
   }
 };
 
@@ -64,14 +67,40 @@ inline std::vector<std::byte> random_elements(DataType type, std::size_t count,
 struct CombineData {
   CombineData(const CombineCase& c, std::mt19937_64& random)
       : bytes(c.count * size_of(c.type)), expected(bytes) {
-    for (std::size_t s = 0; s < kCombineSources; ++s) {
-      inputs.push_back(random_elements(c.type, c.count, random));
+    for (std::size_t s = 0; s < c.sources; ++s) {
+      inputs.push_back(c.canonical ? ordered_elements(c, random)
+                                   : random_elements(c.type, c.count, random));
       const Prescale prescale = s == 1 ? Prescale::none : c.prescale;  // sources differ in it
-      sources.push_back({inputs.back().data(), prescale, random()});
+      const double factor = 0.6 + 0.1 * static_cast<double>(s % 7);
+      sources.push_back(
+          {inputs.back().data(), prescale, c.canonical ? bits_of(c.type, factor) : random()});
     }
     void* const to[] = {expected.data()};
-    combine(c.type, c.kind, to, sources, c.count,
-            {.divisor = kCombineDivisor, .divide_result = c.divide_result});
+    CombineOptions options{.divisor = c.divisor(), .divide_result = c.divide_result};
+    options.canonical = c.canonical;
+    combine(c.type, c.kind, to, sources, c.count, options);
+    if (!c.canonical) return;
+    in_turn.resize(bytes);
+    void* const there[] = {in_turn.data()};
+    options.canonical = false;
+    combine(c.type, c.kind, there, sources, c.count, options);
+  }
+
+  static std::uint64_t bits_of(DataType type, double value) {
+    return type == DataType::float64 ? reference::float_to<double>(type, value)
+                                     : reference::float_to<float>(type, static_cast<float>(value));
+  }
+  /// Numbers of no regular size, whose sums and products depend on their order.
+  static std::vector<std::byte> ordered_elements(const CombineCase& c, std::mt19937_64& random) {
+    std::vector<std::byte> data(c.count * size_of(c.type));
+    for (std::size_t i = 0; i < c.count; ++i) {
+      const double v = std::ldexp(static_cast<double>(random() >> 11), -52) - 1;
+      const double factor = c.kind == ReduceKind::prod ? 1 : random() % 3 == 0 ? 1.5 : 0.03;
+      const double shift = c.kind == ReduceKind::prod ? std::copysign(0.6, v) : 0;
+      const std::uint64_t bits = bits_of(c.type, v * factor + shift);
+      std::memcpy(data.data() + i * size_of(c.type), &bits, size_of(c.type));
+    }
+    return data;
   }
 
   /// Source `s` as the device sees it, its elements at `memory`.
@@ -82,7 +111,9 @@ struct CombineData {
     t.template leave<E>();
     if (sources[s].prescale == Prescale::multiply) t.template multiply<E>(sources[s].scalar);
     if constexpr (std::is_floating_point_v<typename E::Wide>) {
-      if (sources[s].prescale == Prescale::divide) t.template divide<E>(kCombineDivisor);
+      if (sources[s].prescale == Prescale::divide) {
+        t.template divide<E>(static_cast<std::uint32_t>(sources.size()));
+      }
     }
     return t;
   }
@@ -92,11 +123,11 @@ struct CombineData {
     device::MoveArguments m{};
     m.targets = targets;
     m.destinations = destinations;
-    m.sources = kCombineSources;
+    m.sources = c.divisor();
     m.bytes = bytes;
     m.reduction.kind = c.kind;
-    m.reduction.divisor = kCombineDivisor;
-    m.reduction.reciprocal = 1.0 / kCombineDivisor;
+    m.reduction.divisor = c.divisor();
+    m.reduction.reciprocal = 1.0 / c.divisor();
     m.reduction.divide_result = c.divide_result;
     return m;
   }
@@ -113,6 +144,7 @@ struct CombineData {
   std::vector<std::vector<std::byte>> inputs;
   std::vector<Source> sources;
   std::vector<std::byte> expected;
+  std::vector<std::byte> in_turn;  // of the canonical order: what the other order would give
 };
 
 /// Memory alone, which nobody waits for.
@@ -121,11 +153,12 @@ struct NoWait {
   TUTTI_HD bool again(int, const device::Target&) const { return false; }
 };
 
-/// The ways that a case can be moved: LL128 is taken for sums alone, with factors at most.
+/// The ways that a case can be moved: LL128 is taken for sums in turn alone, with factors at most.
 inline std::vector<device::Way> ways_of(const CombineCase& c) {
   using enum device::Way;
   std::vector<device::Way> ways{memory, words};
-  if (c.kind == ReduceKind::sum && !c.divide_result && c.prescale != Prescale::divide) {
+  if (c.kind == ReduceKind::sum && !c.divide_result && c.prescale != Prescale::divide &&
+      !c.canonical) {
     ways.push_back(lines);
   }
   return ways;
@@ -153,6 +186,34 @@ void for_each_combine_case(std::initializer_list<std::size_t> counts, std::size_
       test({type, ReduceKind::sum, Prescale::divide, false, many, 0});
     } else {
       test({type, ReduceKind::sum, Prescale::none, true, many, 0});
+    }
+  }
+}
+
+/// The canonical order: `compare(case, data)` for any number of sources of each float type, sums,
+/// products, averages and factors, and checks that the order is one that can be told.
+template <class Compare>
+void for_each_canonical_case(std::initializer_list<std::size_t> sources, std::size_t count,
+                             const Compare& compare) {
+  std::mt19937_64 random(5);
+  for (int t = 0; t < kDataTypes; ++t) {
+    const auto type = static_cast<DataType>(t);
+    if (!is_float(type)) continue;
+    for (const std::size_t n : sources) {
+      bool told = n < 4;
+      for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::prod}) {
+        for (const Prescale prescale : {Prescale::none, Prescale::multiply}) {
+          for (const bool divides : {false, true}) {
+            if (kind == ReduceKind::prod && (divides || prescale != Prescale::none)) continue;
+            const CombineCase c{
+                type, kind, prescale, divides, count, n % 4 == 1 ? size_of(type) : 0, n, true};
+            const CombineData data(c, random);
+            told = told || data.in_turn != data.expected;
+            compare(c, data);
+          }
+        }
+      }
+      EXPECT_TRUE(told) << name(type) << " of " << n << " sources";
     }
   }
 }

@@ -17,11 +17,10 @@ constexpr std::uint32_t kThreads = 32;
 using Run = void (*)(const CombineCase& c, const CombineData& data, device::Way way,
                      const std::vector<std::byte*>& sources, Target* targets);
 
-template <DataType type>
+template <class E>
 void run_way(const CombineCase& c, const CombineData& data, device::Way way,
              const std::vector<std::byte*>& sources, Target* targets) {
-  using E = device::ElementOf<type>;
-  for (std::size_t s = 0; s < kCombineSources; ++s) {
+  for (std::size_t s = 0; s < c.sources; ++s) {
     targets[kDestinations + s] = data.target<E>(s, sources[s]);
   }
   const MoveArguments m = data.arguments(c, targets, kDestinations);
@@ -30,33 +29,42 @@ void run_way(const CombineCase& c, const CombineData& data, device::Way way,
   });
 }
 
-Run run_of(DataType type) {
+template <DataType type>
+Run run_of(bool canonical) {
+  using E = device::ElementOf<type>;
+  if constexpr (std::is_floating_point_v<typename E::Wide>) {
+    if (canonical) return run_way<device::InCanonicalOrder<E>>;
+  }
+  return run_way<E>;
+}
+
+Run run_of(DataType type, bool canonical) {
   using enum DataType;
   switch (type) {
     case int8:
-      return run_way<int8>;
+      return run_of<int8>(canonical);
     case uint8:
-      return run_way<uint8>;
+      return run_of<uint8>(canonical);
     case int32:
-      return run_way<int32>;
+      return run_of<int32>(canonical);
     case uint32:
-      return run_way<uint32>;
+      return run_of<uint32>(canonical);
     case int64:
-      return run_way<int64>;
+      return run_of<int64>(canonical);
     case uint64:
-      return run_way<uint64>;
+      return run_of<uint64>(canonical);
     case float16:
-      return run_way<float16>;
+      return run_of<float16>(canonical);
     case float32:
-      return run_way<float32>;
+      return run_of<float32>(canonical);
     case float64:
-      return run_way<float64>;
+      return run_of<float64>(canonical);
     case bfloat16:
-      return run_way<bfloat16>;
+      return run_of<bfloat16>(canonical);
     case float8_e4m3:
-      return run_way<float8_e4m3>;
+      return run_of<float8_e4m3>(canonical);
     case float8_e5m2:
-      return run_way<float8_e5m2>;
+      return run_of<float8_e5m2>(canonical);
   }
   return nullptr;
 }
@@ -67,16 +75,16 @@ void compare(const CombineCase& c, const CombineData& data) {
     std::vector<std::vector<std::byte>> outputs(
         kDestinations, std::vector<std::byte>(data.bytes + c.misalign + 16, std::byte{0x5A}));
     auto inputs = data.inputs;
-    std::vector<std::byte*> sources(kCombineSources);
-    Target targets[kDestinations + kCombineSources];
+    std::vector<std::byte*> sources(c.sources);
+    std::vector<Target> targets(kDestinations + c.sources);
     for (std::size_t d = 0; d < kDestinations; ++d) {
       targets[d].pointer = outputs[d].data() + c.misalign;
     }
-    for (std::size_t s = 0; s < kCombineSources; ++s) {
+    for (std::size_t s = 0; s < c.sources; ++s) {
       inputs[s].insert(inputs[s].begin(), c.misalign, std::byte{0});
       sources[s] = inputs[s].data() + c.misalign;
     }
-    run_of(c.type)(c, data, way, sources, targets);
+    run_of(c.type, c.canonical)(c, data, way, sources, targets.data());
     for (const auto& output : outputs) {
       data.expect_same(c, output.data() + c.misalign);
       for (std::size_t i = c.misalign + data.bytes; i < output.size(); ++i) {
@@ -88,6 +96,12 @@ void compare(const CombineCase& c, const CombineData& data) {
 
 TEST(DeviceCombine, HasTheBitsOfTheHosts) {
   for_each_combine_case({1, 15, 16, 17, 333}, 500, compare);
+}
+
+TEST(DeviceCombine, HasTheCanonicalOrderOfTheHosts) {
+  for_each_canonical_case({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}, 100,
+                          compare);
+  for_each_canonical_case({31, 64, 65, 128, 255, kMostCombineSources}, 20, compare);
 }
 
 // An average of floats is divided once, to the nearest: as the host's own division, of subnormal

@@ -155,7 +155,13 @@ void HostDevice::deallocate(std::byte* p) noexcept {
 void HostDevice::run(HostBlock& block, device::BlockShared& shared, const device::Launch& launch,
                      DataType type, std::uint32_t index) {
   const auto as = [&]<DataType t>() {
-    device::run_block<device::ElementOf<t>>(block, shared, launch, index);
+    using E = device::ElementOf<t>;
+    if constexpr (std::is_floating_point_v<typename E::Wide>) {
+      if (launch.rank[0].canonical) {
+        return device::run_block<device::InCanonicalOrder<E>>(block, shared, launch, index);
+      }
+    }
+    device::run_block<E>(block, shared, launch, index);
   };
   using enum DataType;
   switch (type) {

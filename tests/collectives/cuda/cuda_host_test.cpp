@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "device/team.h"
+#include "tests/collectives/cuda/cuda_canonical.h"
 #include "tests/collectives/cuda/cuda_cases.h"
 #include "tests/collectives/cuda/cuda_host_device.h"
 
@@ -63,6 +64,35 @@ TEST(CudaHostBlocks, OfSeveralThreads) {
       }
     }
   }
+}
+
+// The canonical order, by every plan that has it, each type, operator and protocol in turn.
+TEST(CudaHostCanonical, HasTheBitsOfTheHosts) {
+  constexpr DataType kFloats[] = {DataType::float16, DataType::bfloat16,    DataType::float32,
+                                  DataType::float64, DataType::float8_e4m3, DataType::float8_e5m2};
+  constexpr ReduceKind kKinds[] = {ReduceKind::sum, ReduceKind::avg, ReduceKind::pre_multiplied_sum,
+                                   ReduceKind::prod};
+  std::size_t k = 0;
+  std::size_t told = 0;
+  for (int ranks = 2; ranks <= 17; ++ranks) {
+    HostDevice device;
+    DeviceRanks all({device}, ranks, kSmallSlots);
+    for (const Algorithm& a : algorithms()) {
+      if (!a.invariant || !runs_on_gpus(a) || a.collective == Collective::reduce_scatter_v)
+        continue;
+      for (int i = 0; i < (ranks < 10 ? 3 : 1); ++i, ++k) {
+        DeviceCase c = nth(a, k, ranks);
+        c.canonical = true;
+        c.type = kFloats[k % 6];
+        c.kind = kKinds[k / 6 % 4];
+        c.bytes = kBoundaries[k % std::size(kBoundaries)] / (ranks < 10 ? 1 : 4) + 8;
+        std::size_t in_turn = 0;
+        ASSERT_EQ(run_canonical(all, c, &in_turn), 0U) << c.text(ranks);
+        if (in_turn > 0) ++told;
+      }
+    }
+  }
+  EXPECT_GT(told, k / 3) << "the order cannot be told";
 }
 
 TEST(CudaProtocols, AreReadFromText) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
+#include <thread>
 
 #include "bench/perf/data.h"
 #include "tests/comm/uneven.h"
@@ -73,10 +75,11 @@ RankCall call_of(const DeviceCase& c, int ranks, int rank) {
 std::string DeviceCase::text(int ranks) const {
   return fmt::format(
       "{} {} of {} ranks: {} {} {} bytes, root {}, {}, protocol {}, copies {}, lanes {}, "
-      "misaligned by {}",
+      "misaligned by {}{}",
       name(algorithm->collective), algorithm->name, ranks, name(type), kind ? name(*kind) : "",
       bytes, root, in_place ? "in place" : "out of place",
-      protocol ? static_cast<int>(*protocol) : -1, copies, lanes, misalign);
+      protocol ? static_cast<int>(*protocol) : -1, copies, lanes, misalign,
+      canonical ? ", canonical" : "");
 }
 
 DeviceRanks::DeviceRanks(DeviceUnderTest device, int ranks, const device::SegmentShape& shape)
@@ -183,6 +186,7 @@ DeviceRanks::Bound DeviceRanks::bind(const DeviceCase& c) {
     b.signature = static_cast<std::uint64_t>(collective) * 1000 + c.bytes;
     b.protocol = c.protocol;
     b.copies = c.copies;
+    b.canonical = c.canonical || device_.canonical;
     bound.launches.push_back(executor(r).prepare(b, device_.stream));
   }
   const auto bytes_of = [element](const perf::Image& i) { return i.elements * element; };
@@ -217,7 +221,20 @@ DeviceRanks::Bound DeviceRanks::bind(const DeviceCase& c) {
 }
 
 void DeviceRanks::launch(const Bound& bound, DataType type) {
-  device::enqueue(device_.device, bound.launches, shape_, type, device_.stream);
+  const std::span<const device::RankLaunch> all(bound.launches);
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t first = device::kMostRanks; first < all.size(); first += device::kMostRanks) {
+      others.emplace_back([this, type,
+                           part = all.subspan(first).first(
+                               std::min<std::size_t>(all.size() - first, device::kMostRanks))] {
+        device::enqueue(device_.device, part, shape_, type, device_.stream);
+      });
+    }
+    device::enqueue(device_.device,
+                    all.first(std::min<std::size_t>(all.size(), device::kMostRanks)), shape_, type,
+                    device_.stream);
+  }
   device_.device.note(device_.stream, this);
 }
 

@@ -44,6 +44,7 @@ struct DeviceCase {
   std::uint32_t copies = 0;
   std::uint32_t lanes = 1;
   std::size_t misalign = 0;  // elements that buffers are off their alignment
+  bool canonical = false;    // DeviceBinding::canonical
   // Instead of the algorithm's plan; outlives the ranks, who know it by its address. With what is
   // done to a user's plan before it runs (collectives/needs.h).
   const Plan* plan = nullptr;
@@ -59,6 +60,7 @@ struct DeviceUnderTest {
       [](std::byte* to, const std::byte* from, std::size_t n) { std::copy_n(from, n, to); };
   std::function<void()> wait = [] {};  // for everything on the device
   device::Stream stream = nullptr;
+  bool canonical = false;  // all cases are (DeviceBinding::canonical)
 };
 
 class DeviceRanks {
@@ -78,6 +80,7 @@ class DeviceRanks {
     std::function<std::size_t()> count_wrong;  // afterwards
   };
   Bound bind(const DeviceCase& c);
+  /// More ranks than a launch can have are several, by threads: each returns when it has ended.
   void launch(const Bound& bound, DataType type);
   void throw_failure() const;
   const device::SegmentShape& shape() const { return shape_; }
