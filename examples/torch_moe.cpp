@@ -54,7 +54,7 @@ struct Model : torch::nn::Module {
 
 int main() try {
   auto comm = tutti::Communicator::from_environment();
-  auto alone = comm.split(comm.rank());
+  auto alone = comm.split(comm.rank(), 0);
   tutti::parallel::CommunicatorAxis axis(comm), self(alone);
   at::manual_seed(1);  // the same model on all ranks
   Model model(axis);
