@@ -57,8 +57,7 @@ StepTime time_of(const Mix& mix, const Model& model, const StepTraffic& traffic,
   const Spent replicas =
       spent(traffic.replicas, place(mix.replicas, mix.tensor * mix.shards, c), c);
   const Spent same =
-      spent(traffic.same_experts,
-            place(width / mix.experts, mix.tensor * mix.context * mix.experts, c), c);
+      spent(traffic.same_experts, place(width / mix.experts, mix.tensor * mix.experts, c), c);
   t.data = data.seconds + replicas.seconds + same.seconds;
   // Stage 3 gathers during forward and backward. The others reduce during the backward alone, and
   // stages 1 and 2 gather after the step, when nothing computes.
