@@ -22,7 +22,7 @@ namespace estimated = parallel::estimate;
 struct EstimateArguments {
   std::string model, config, memory = "80G", precision = "bfloat16", picture;
   PredictArguments cluster;  // the part that describes it
-  std::size_t length = 4096, sequences = 0;
+  std::size_t length = 4096, sequences = 0, experts = 0, top_k = 2;
   int gpus = 0;
   double teraflops = 400;
   bool json = false, formulas = false;
@@ -33,7 +33,15 @@ struct EstimateArguments {
 }
 
 estimated::Model model_of(const EstimateArguments& a) {
-  if (!a.config.empty()) return estimated::transformer(read_model_config(a.config));
+  const auto with_experts = [&](estimated::TransformerSizes sizes) {
+    if (a.experts > 0) {
+      sizes.num_local_experts = a.experts;
+      sizes.num_experts_per_tok = a.top_k;
+      sizes.name += fmt::format(", with {} experts", a.experts);
+    }
+    return estimated::transformer(sizes);
+  };
+  if (!a.config.empty()) return with_experts(read_model_config(a.config));
   if (a.model.empty()) refuse_estimate("say which model: --model 7B, or --config config.json");
   const auto sizes = estimated::transformer_of(a.model);
   if (!sizes) {
@@ -44,7 +52,7 @@ estimated::Model model_of(const EstimateArguments& a) {
                     "reads a config.json",
                     a.model, known));
   }
-  return estimated::transformer(*sizes);
+  return with_experts(*sizes);
 }
 
 parallel::Precision precision_of(const std::string& name) {
@@ -128,6 +136,15 @@ void add_estimate_command(CLI::App& app) {
   model->add_option("--config", a->config, "A config.json of Hugging Face's transformers")
       ->type_name("FILE")
       ->excludes(size);
+  auto* experts =
+      model
+          ->add_option("--experts", a->experts,
+                       "Experts of each block, each as large as the model's MLP [the model's]")
+          ->check(CLI::Range(1, 1'000'000));
+  model->add_option("--top-k", a->top_k, "With --experts: those to which a token goes")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str()
+      ->needs(experts);
   model->add_option("-s,--seq", a->length, "Tokens of a sequence")
       ->check(CLI::Range(1, 100'000'000))
       ->capture_default_str();

@@ -18,11 +18,11 @@ std::string line_of(const Estimate& e, std::size_t width) {
   const StepTime& t = e.time;
   return fmt::format(
       "{:<{}}{:>3} x{:>5} {:>3}{:>8.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>8.1f}"
-      "{:>9.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>9.2f}{:>10.0f}  {}{}\n",
+      "{:>9.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>9.2f}{:>10.0f}  {}{}\n",
       e.mix.text(), width, e.mix.sequences, e.mix.micro_batches, e.mix.recompute ? "yes" : "no",
       giga(m.parameters), giga(m.gradients), giga(m.optimizer), giga(m.in_use), giga(m.activations),
-      giga(m.logits), giga(m.total()), t.compute, t.tensor, t.context, t.data_exposed, t.bubble,
-      t.total(), e.tokens_per_second() / e.mix.ranks(),
+      giga(m.logits), giga(m.total()), t.compute, t.tensor, t.context, t.experts, t.data_exposed,
+      t.bubble, t.total(), e.tokens_per_second() / e.mix.ranks(),
       e.fits ? "" : "does not fit: ", name(e.wall));
 }
 
@@ -68,6 +68,8 @@ json json_of(const Estimate& e) {
           {"tensor", e.mix.tensor},
           {"sequence", e.mix.sequence},
           {"context", e.mix.context},
+          {"heads", e.mix.heads},
+          {"experts", e.mix.experts},
           {"pipeline", e.mix.pipeline},
           {"sequences", e.mix.sequences},
           {"micro_batches", e.mix.micro_batches},
@@ -86,6 +88,10 @@ json json_of(const Estimate& e) {
            {{"data", traffic_json(e.traffic.data)},
             {"replicas", traffic_json(e.traffic.replicas)},
             {"context", traffic_json(e.traffic.context)},
+            {"heads", traffic_json(e.traffic.heads)},
+            {"experts", traffic_json(e.traffic.experts)},
+            {"balance", traffic_json(e.traffic.balance)},
+            {"same_experts", traffic_json(e.traffic.same_experts)},
             {"tensor", traffic_json(e.traffic.tensor)},
             {"pipeline", traffic_json(e.traffic.pipeline)},
             {"ends", traffic_json(e.traffic.ends)}}},
@@ -93,6 +99,7 @@ json json_of(const Estimate& e) {
            {{"compute", t.compute},
             {"tensor", t.tensor},
             {"context", t.context},
+            {"experts", t.experts},
             {"data", t.data},
             {"data_exposed", t.data_exposed},
             {"bubble", t.bubble},
@@ -112,13 +119,13 @@ std::string estimate_table(const EstimateReport& r) {
       r.result.kinds.front().mix.all_sequences(), r.job.length, r.result.tried);
   std::size_t width = 12;
   for (const Estimate& e : r.result.kinds) width = std::max(width, e.mix.text().size() + 2);
-  out += fmt::format("#\n#{:<{}}{:>10} {:>3}{:^51}{:^50}{:>10}\n", "", width - 1, "sequences",
+  out += fmt::format("#\n#{:<{}}{:>10} {:>3}{:^51}{:^58}{:>10}\n", "", width - 1, "sequences",
                      "re-", "memory of a GPU (GB)", "a step (s)", "tokens");
   out += fmt::format(
-      "#{:<{}}{:>10} {:>3}{:>8}{:>7}{:>7}{:>7}{:>7}{:>7}{:>8}{:>9}{:>8}{:>8}{:>8}{:>8}"
+      "#{:<{}}{:>10} {:>3}{:>8}{:>7}{:>7}{:>7}{:>7}{:>7}{:>8}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}"
       "{:>9}{:>10}  {}\n",
       "mix", width - 1, "x batches", "cmp", "param", "grad", "optim", "in use", "activ", "logits",
-      "all", "compute", "tensor", "ring", "data", "bubble", "all", "/s/GPU", "wall");
+      "all", "compute", "tensor", "context", "experts", "data", "bubble", "all", "/s/GPU", "wall");
   for (const Estimate& e : r.result.kinds) out += line_of(e, width);
   return out + "\n" + advice(r);
 }
@@ -152,8 +159,12 @@ activations   a block: R (c (2 a + 2 k + 3 h) / T + 4 c w / S + 4 heads / T), T 
 logits        8 R vocabulary / T: they and their gradient in float32
 compute       3 (recomputing: 4) times 2 N + 2 a length (causal attention) for a token and layer, divided
               by what a GPU reaches (--tflops)
-ring          of ranks that share a sequence (CP), C of them: 2 (C - 1) R k a block, forward; 2 (C - 1) R k
-              and in float32 2 C R k, backward. Less what the attention hides
+context       of ranks that share a sequence (CP), C of them in a ring: 2 (C - 1) R k a block, forward;
+              2 (C - 1) R k and in float32 2 C R k, backward. Less what the attention hides. And H of them
+              that exchange rows for heads: (H - 1) / H R (2 a + 2 k) each way
+experts       of E ranks that divide them (EP), top n: 4 (E - 1) / E n R w a block, and counts; an all-reduce
+              for their balance. (Experts: parameters and optimizer are shared by P / E ranks; a token keeps
+              2 n rows of w and what n experts keep; in use 3 n R w a block)
 tensor        a pair: two all-reduces of R w, or all-gathers and reduce-scatters (5 of R w in all)
 data          DDP: 2 (P - 1) / P N; ZeRO-1, 2: the same; ZeRO-3: (2 m + 1) (P - 1) / P N of m
               micro-batches. Less what the backward hides (stage 3: forward and backward)

@@ -12,6 +12,7 @@
 #include "collectives/model/choose.h"
 #include "collectives/model/rounding.h"
 #include "comm/session.h"
+#include "core/compressed.h"
 #include "core/error.h"
 #include "core/host.h"
 #include "core/settings.h"
@@ -33,7 +34,7 @@ struct Arguments {
   std::string memory = "window";
   std::string machine;
   bool constants = false;
-  bool invariant = false;
+  bool invariant = false, compressed = false;
   std::string topology;
   bool several_hosts = false, cross_rails = false;
 };
@@ -99,6 +100,17 @@ std::vector<int> caches_of(const std::vector<int>& host, int each) {
   return caches;
 }
 
+/// As a call with Call::compressed is checked, which has memory of the host besides.
+void check_compressed(const Arguments& a, Collective collective, DataType type) {
+  if (collective != Collective::all_reduce) {
+    refuse(fmt::format("--compressed is for all_reduce, not for {}", a.collective));
+  }
+  if (!is_compressible(type)) {
+    refuse(fmt::format("--compressed is for float16, bfloat16 and float32, not for {}", a.type));
+  }
+  if (a.machine == "gpu") refuse("--compressed is for memory of the host");
+}
+
 void explain(const Arguments& arguments) {
   Arguments a = arguments;
   const UsedMachine used = machine_of(a);
@@ -120,6 +132,13 @@ void explain(const Arguments& arguments) {
   const bool invariant = a.invariant || setting_boolean("TUTTI_INVARIANT");
   workload.invariant =
       invariant && is_reduction(*collective) && order_matters(ReduceKind::sum, *type);
+  if (a.compressed) {
+    check_compressed(a, *collective, *type);
+    if (invariant || workload.round_once) {
+      refuse("--compressed: such a sum is approximate, and the other wish excludes that");
+    }
+    workload.compressed = true;
+  }
   if (a.ranks == 0 && !a.hosts.is_given()) a.ranks = 2;
   const std::vector<int> host_of = a.hosts.of_ranks(a.ranks);
   const Domains hosts(host_of);
@@ -185,7 +204,7 @@ void explain(const Arguments& arguments) {
     fmt::print("  BY A HOST: what the busiest host sends to others, or receives.\n");
   }
   const std::string wish = setting_text("TUTTI_ALGORITHM");
-  if (!wish.empty()) {
+  if (!wish.empty() && !workload.compressed) {
     const Collective c = workload.collective;
     fmt::print("  TUTTI_ALGORITHM is {}{}.\n", wish,
                find_algorithm(c, wish) != nullptr
@@ -202,6 +221,12 @@ void explain(const Arguments& arguments) {
     fmt::print("  Invariant whatever runs: {}.\n",
                is_reduction(*collective) ? "sums of integers have the same bits in any order"
                                          : "nothing is reduced");
+  }
+  if (workload.compressed) {
+    fmt::print(
+        "  Compressed (Call::compressed): of 64 bytes, {} travel. TUTTI_ALGORITHM has no "
+        "effect.\n",
+        compressed_bytes(*type, compressed_block(*type)));
   }
   if (!candidates.front().simulated) {
     fmt::print("  More than {} ranks: a closed form instead of a simulation.\n",
@@ -245,6 +270,9 @@ void add_explain_command(CLI::App& app) {
   command->add_flag("--invariant", a->invariant,
                     "Only algorithms whose bits depend on the inputs and the order of the ranks "
                     "alone,\nas with TUTTI_INVARIANT=1");
+  command->add_flag("--compressed", a->compressed,
+                    "A call that sends 8 bits for an element (Call::compressed); see\n"
+                    "docs/low-precision.md");
   command->add_flag("--constants", a->constants, "Only print the machine's constants");
   auto* topology =
       command

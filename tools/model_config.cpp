@@ -69,8 +69,18 @@ parallel::estimate::TransformerSizes read_model_config(const std::string& path) 
   json all = json::parse(read_text(path, "config.json"), nullptr, false);
   if (!all.is_object()) refuse_config(path, "this is no JSON object, as a config.json is");
   const Config config(path, std::move(all));
-  if (config.size({"num_local_experts", "n_routed_experts", "num_experts"}) > 0) {
-    refuse_config(path, "a mixture of experts, which the estimator does not know");
+  // Experts of all blocks, each of which is chosen among: what the estimator knows.
+  const std::size_t experts = config.size({"num_local_experts", "num_experts"});
+  for (const char* name : {"n_routed_experts", "shared_expert_intermediate_size",
+                           "n_shared_experts", "first_k_dense_replace"}) {
+    if (config.size({name}) > 0) {
+      refuse_config(path, fmt::format("a mixture of experts with {}, which the estimator does not "
+                                      "know",
+                                      name));
+    }
+  }
+  if (config.size({"decoder_sparse_step"}) > 1) {
+    refuse_config(path, "a mixture of experts in some blocks, which the estimator does not know");
   }
   const std::string type = config.text("model_type");
   parallel::estimate::TransformerSizes s;
@@ -82,8 +92,14 @@ parallel::estimate::TransformerSizes read_model_config(const std::string& path) 
   s.head_dim = config.size({"head_dim"});
   s.vocab_size = config.needed({"vocab_size"});
   s.gated = is_gated(type);
-  s.intermediate_size = s.gated ? config.needed({"intermediate_size"})
-                                : config.size({"intermediate_size", "n_inner", "ffn_dim"});
+  s.num_local_experts = experts;
+  if (experts > 0) {
+    s.num_experts_per_tok = config.needed({"num_experts_per_tok"});
+    s.intermediate_size = config.size({"moe_intermediate_size"});
+  }
+  if (s.intermediate_size == 0)
+    s.intermediate_size = s.gated ? config.needed({"intermediate_size"})
+                                  : config.size({"intermediate_size", "n_inner", "ffn_dim"});
   if (s.intermediate_size == 0) s.intermediate_size = 4 * s.hidden_size;
   s.tie_word_embeddings = config.flag("tie_word_embeddings", type == "gpt2");
   return s;

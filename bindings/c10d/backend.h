@@ -104,6 +104,9 @@ class Backend final : public ::c10d::Backend {
   void monitoredBarrier(const ::c10d::BarrierOptions& opts, bool all) override;
   void setTimeout(Milliseconds timeout) override;
   void addEphemeralTimeout(const Milliseconds& timeout);  // since 2.15
+  /// Whether later all_reduces of floats that can be compressed are: 8 bits travel for an element,
+  /// and sums and averages are approximate. The same on all ranks.
+  void compress(bool compressed) { compresses_ = compressed; }
   void enableCollectivesTiming() override { ledger_->measure(); }
   /// `hook` hears of every later work that is over, on a thread of its own.
   void registerOnCompletionHook(WorkHook&& hook) override;
@@ -222,6 +225,7 @@ class Backend final : public ::c10d::Backend {
   mutable std::mutex replacing_;
   mutable std::atomic<int> wanted_{0};  // threads that wait for their turn
   Communicator comm_;
+  std::atomic<bool> compresses_{false};
   std::atomic<bool> formed_{true};  // has its ranks
   bool revoked_ = false;            // aborted, though nothing had failed
   bool suspended_ = false;

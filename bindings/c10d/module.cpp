@@ -84,3 +84,17 @@ TUTTI_C10D_EXPORT void tutti_c10d_create(const char* place, int rank, int size,
     raise_in_python();
   }
 }
+
+/// Has the backend of a registered process group compress its all_reduces, or not any more. What
+/// fails is raised in Python.
+TUTTI_C10D_EXPORT void tutti_c10d_compress(const char* group, bool compressed) {
+  try {
+    const auto backend = ::c10d::resolve_process_group(group)->getBackend(c10::DeviceType::CPU);
+    auto* const ours = dynamic_cast<tutti::pytorch::Backend*>(backend.get());
+    TORCH_CHECK(ours != nullptr, "compress: the group's backend for CPU tensors is ",
+                backend->getBackendName(), ", not tutti");
+    ours->compress(compressed);
+  } catch (...) {
+    raise_in_python();
+  }
+}

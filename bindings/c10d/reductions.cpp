@@ -7,6 +7,19 @@ namespace tutti::pytorch {
 
 using ::c10d::OpType;
 
+namespace {
+
+/// As Tutti compresses (docs/low-precision.md); all ranks say the same, as they have equal calls.
+bool can_be_compressed(const at::Tensor& memory, const ReduceOp& op) {
+  const at::ScalarType type = memory.scalar_type();
+  const bool is_sum = op.kind == ReduceKind::sum || op.kind == ReduceKind::avg ||
+                      op.kind == ReduceKind::pre_multiplied_sum;
+  return is_sum && memory.device().is_cpu() &&
+         (type == at::kHalf || type == at::kBFloat16 || type == at::kFloat);
+}
+
+}  // namespace
+
 void Backend::add_fold(Operation& o, Collective how, const at::Tensor& to, const at::Tensor& in,
                        const Reduction& r, int root) {
   const at::Tensor from = input(o, in);
@@ -51,6 +64,7 @@ void Backend::add_all_reduce(Operation& o, const at::Tensor& tensor, const ::c10
   o.steps.push_back(step(Collective::all_reduce, memory, memory,
                          static_cast<std::size_t>(memory.numel()) * r.elements.each, r.elements,
                          r.op));
+  o.steps.back().call.compressed = compresses_ && can_be_compressed(memory, r.op);
 }
 
 WorkPointer Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOptions& opts) {

@@ -22,15 +22,19 @@ void bind_collectives(nb::class_<PythonCommunicator>& c) {
   c.def(
       "all_reduce",
       [](Self self, nb::handle x, nb::object out, nb::handle op, bool async_op,
-         std::uintptr_t stream) {
-        return self.call(async_op, stream,
-                         [&](Operation& o) { all_reduce(o, x, std::move(out), op); });
+         std::uintptr_t stream, bool compressed) {
+        return self.call(async_op, stream, [&](Operation& o) {
+          all_reduce(o, x, std::move(out), op);
+          o.call.compressed = compressed;
+        });
       },
       "x"_a, "out"_a = nb::none(), "op"_a = "sum", nb::kw_only(), "async_op"_a = false,
-      "stream"_a = 0,
+      "stream"_a = 0, "compressed"_a = false,
       "Reduces x over all ranks, elementwise; every rank gets the same bits.\n\n"
       "x: any shape, the same on all ranks. In place unless `out` is given. Returns the result.\n"
-      "op: \"sum\", \"prod\", \"min\", \"max\", \"avg\" or pre_multiplied_sum(scalar).");
+      "op: \"sum\", \"prod\", \"min\", \"max\", \"avg\" or pre_multiplied_sum(scalar).\n"
+      "compressed: 8 bits travel for an element, on all ranks, and the result is approximate\n"
+      "(docs/low-precision.md): of float16, bfloat16 and float32, sums and averages.");
   c.def(
       "reduce",
       [](Self self, nb::handle x, nb::object out, nb::handle op, int root, bool async_op,

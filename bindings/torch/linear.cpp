@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <optional>
 #include <utility>
 
 namespace tutti::libtorch {
@@ -43,10 +44,11 @@ struct LinearParts final : torch::CustomClassHolder {
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight,
-                        const Tensor& bias, const std::shared_ptr<GradientTaker>& taker) {
+                        const std::optional<Tensor>& bias,
+                        const std::shared_ptr<GradientTaker>& taker) {
     ctx->save_for_backward({x, weight});
-    ctx->saved_data["parts"] =
-        c10::IValue::make_capsule(c10::make_intrusive<LinearParts>(weight, bias, taker));
+    ctx->saved_data["parts"] = c10::IValue::make_capsule(
+        c10::make_intrusive<LinearParts>(weight, bias.value_or(Tensor()), taker));
     return at::linear(x, weight, bias);
   }
 
@@ -87,7 +89,8 @@ Tensor Linear::forward(const Tensor& x) {
   check_is_here(weight, "a linear layer");
   // Autograd knows then in which types gradients are made; they are copied.
   if (at::autocast::is_autocast_enabled(x.device().type())) return at::linear(x, weight, bias);
-  return LinearFunction::apply(x, weight, bias, gradient_taker());
+  const auto has_bias = bias.defined() ? std::optional(bias) : std::nullopt;
+  return LinearFunction::apply(x, weight, has_bias, gradient_taker());
 }
 
 }  // namespace tutti::libtorch

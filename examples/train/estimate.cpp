@@ -43,14 +43,23 @@ estimate::Model model_of(const Shape& shape) {
   };
   m.block.name = "block";
   for (const auto& more :
-       {norm("norm1"), norm("norm2"), column("qkv", 3 * width), row("project", width),
-        column("up", 4 * width), row("down", 4 * width)}) {
+       {norm("norm1"), norm("norm2"), column("qkv", 3 * width), row("project", width)}) {
     add(m.block, more);
   }
-  m.block.pairs = 2;
+  if (shape.experts > 0) {
+    m.experts = static_cast<std::size_t>(shape.experts);
+    m.top_k = static_cast<std::size_t>(shape.top_k);
+    m.expert.name = "expert";
+    add(m.block, {{"router", m.experts, width}});
+  }
+  estimate::Part& mlp = shape.experts > 0 ? m.expert : m.block;
+  for (const auto& more : {column("up", 4 * width), row("down", 4 * width)}) add(mlp, more);
+  m.block.pairs = shape.experts > 0 ? 1 : 2;
   const auto per_token = static_cast<double>(width);
-  m.block.kept_whole = 4 * per_token;     // the inputs of both parts, before and after the norm
-  m.block.kept_divided = 12 * per_token;  // q, k, v, what attention gives; before GELU and after
+  m.block.kept_whole = 4 * per_token;    // the inputs of both parts, before and after the norm
+  m.block.kept_divided = 4 * per_token;  // q, k, v, what attention gives
+  mlp.kept_divided += 8 * per_token;     // before the activation and after
+  if (shape.experts > 0) mlp.kept_whole = per_token;
   m.block.kept_float32 = static_cast<double>(shape.heads);
   m.output.name = "output";
   for (const auto& more : {norm("norm"), column("logits", tokens)}) add(m.output, more);
@@ -82,7 +91,11 @@ estimate::Mix mix_of(const Options& o) {
       tutti::parallel::Precision::of(tutti::libtorch::data_type(o.shape.type, "the model"));
   mix.length = static_cast<std::size_t>(o.shape.length);
   mix.micro_batches = static_cast<std::size_t>(o.micro_batches);
-  mix.sequences = static_cast<std::size_t>(o.batch / o.dp / o.micro_batches);
+  mix.context = o.cp;
+  mix.heads = o.cp_heads;
+  mix.experts = o.ep;
+  mix.balance = o.balance > 0;
+  mix.sequences = static_cast<std::size_t>(o.sequences());
   return mix;
 }
 

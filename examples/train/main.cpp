@@ -1,5 +1,5 @@
-// Trains a small GPT on text, on all ranks, in any mix of data, sharded, tensor and pipeline
-// parallelism:
+// Trains a small GPT on text, on all ranks, in any mix of data, sharded, tensor, sequence, expert
+// and pipeline parallelism:
 //
 //     make train                         # four ranks, FSDP
 //     build/bin/tutti run -n 4 build/bin/train --dp 2 --tp 2

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bindings/torch/experts.h"
 #include "bindings/torch/linear.h"
 #include "bindings/torch/tensor_parallel.h"
 #include "core/error.h"
@@ -152,16 +153,32 @@ struct Embedding final : Layer {
   }
   Tensor forward(const Tensor& x) override {
     const Tensor vectors = shared ? shared->forward(x) : at::embedding(tokens, x).flatten(0, 1);
-    return vectors + maker.rows(positions.narrow(0, 0, x.size(1)).repeat({x.size(0), 1}));
+    const auto& shared_sequence = maker.split().attention;
+    const Tensor own = shared_sequence ? positions.index_select(0, shared_sequence->positions())
+                                       : positions.narrow(0, 0, x.size(1));
+    return vectors + maker.rows(own.repeat({x.size(0), 1}));
   }
   Maker maker;
   std::shared_ptr<lib::VocabParallelEmbedding> shared;
   Tensor tokens, positions;
 };
 
+/// The experts of a block, where they are no part of it.
+struct Experts final : Layer {
+  Experts(const std::string& block, const std::shared_ptr<torch::nn::Module>& module)
+      : Layer(block) {
+    register_module("experts", module);
+  }
+  Tensor forward(const Tensor& x) override { return x; }  // the block computes with them
+};
+
 struct Block final : Layer {
   Block(const Shape& shape, std::uint64_t seed, const Split& split, std::int64_t number)
-      : Layer(fmt::format("block {}", number)), length(shape.length), dropout(shape.dropout) {
+      : Layer(fmt::format("block {}", number)),
+        shared_sequence(split.attention),
+        length(split.attention ? static_cast<std::int64_t>(split.attention->engine().rows())
+                               : shape.length),
+        dropout(shape.dropout) {
     Maker maker(shape, seed, split, *this);
     heads = shape.heads / maker.ranks();
     width = shape.width / shape.heads;
@@ -170,25 +187,75 @@ struct Block final : Layer {
     qkv = maker.column("qkv", shape.width, 3 * shape.width, 3);
     project = maker.row("project", shape.width, shape.width, last);
     norm2 = register_module("norm2", std::make_shared<Norm>(shape));
+    if (shape.experts > 0) {
+      make_experts(shape, split, maker, last);
+      return;
+    }
     up = maker.column("up", shape.width, 4 * shape.width);
     down = maker.row("down", 4 * shape.width, shape.width, last);
   }
+  void make_experts(const Shape& shape, const Split& split, const Maker& maker, double last) {
+    const auto mlp = lib::feed_forward(shape.width, 4 * shape.width, shape.type);
+    const auto make = [&](std::int64_t number) {
+      lib::Expert expert = mlp(number);
+      for (auto& p : expert.module->named_parameters()) {
+        if (p.value().dim() == 1) {
+          p.value().zero_();
+          continue;
+        }
+        const bool is_last = p.key() == "down.weight";
+        p.value().copy_(maker.random(fmt::format("experts.{}.{}", number, p.key()),
+                                     p.value().sizes(), is_last ? last : 0.02));
+      }
+      return expert;
+    };
+    mixture = register_module(
+        "mixture",
+        std::make_shared<lib::MixtureOfExperts>(
+            *split.experts,
+            tutti::parallel::expert::ExpertShape{.name = name() + ".experts",
+                                                 .experts = static_cast<std::size_t>(shape.experts),
+                                                 .width = static_cast<std::size_t>(shape.width),
+                                                 .type = lib::data_type(shape.type, "the model"),
+                                                 .top_k = static_cast<std::size_t>(shape.top_k)},
+            make,
+            lib::MixtureOptions{
+                .renormalizes = true, .balance = split.balance, .balance_axis = split.balanced}));
+    mixture->router->weight.copy_(maker.random("router", {shape.experts, shape.width}));
+    if (split.experts->size() == 1) {
+      register_module("experts", mixture->experts);
+    } else {
+      experts = std::make_shared<Experts>(name(), mixture->experts);
+    }
+  }
   Tensor forward(const Tensor& x) override {
     const Tensor y = x + some(attention(norm1->forward(x)));
-    return y + some(down(at::gelu(up(norm2->forward(y)), "tanh")));
+    return y + some(mlp(norm2->forward(y)));
+  }
+  Tensor mlp(const Tensor& x) const {
+    if (!mixture) return down(at::gelu(up(x), "tanh"));
+    const lib::Layer body = [m = mixture](const Tensor& rows) { return m->forward(rows); };
+    return around_experts ? around_experts(body, x) : body(x);
   }
   Tensor some(const Tensor& x) const { return at::dropout(x, dropout, true); }
   Tensor attention(const Tensor& x) const {
     const Tensor three = qkv(x).view({-1, length, 3, heads, width});
+    if (shared_sequence) {
+      const auto rows = [&](std::int64_t i) { return three.select(2, i).transpose(0, 1); };
+      const Tensor mixed = shared_sequence->forward(rows(0), rows(1), rows(2));
+      return project(mixed.transpose(0, 1).reshape({-1, heads * width}));
+    }
     const auto part = [&](std::int64_t i) { return three.select(2, i).transpose(1, 2); };
     const Tensor mixed = at::scaled_dot_product_attention(part(0), part(1), part(2), {}, 0, true);
     return project(mixed.transpose(1, 2).reshape({-1, heads * width}));
   }
-  const std::int64_t length;
+  const std::shared_ptr<lib::ContextParallelAttention> shared_sequence;
+  const std::int64_t length;  // of this rank's part of a sequence
   const double dropout;
   std::int64_t heads = 1;  // of this rank
   std::int64_t width = 1;  // of a head
   std::shared_ptr<Norm> norm1, norm2;
+  std::shared_ptr<lib::MixtureOfExperts> mixture;
   Function qkv, project, up, down;
 };
 
@@ -233,6 +300,11 @@ void Shape::check() const {
     throw tutti::Error(tutti::ErrorCode::invalid_argument,
                        fmt::format("a width of {} cannot be cut into {} heads", width, heads));
   }
+  if (experts < 0 || experts > kMostSize || top_k < 1 || (experts > 0 && top_k > experts)) {
+    throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                       fmt::format("--experts {} --top-k {}: a token goes to at least one of them",
+                                   experts, top_k));
+  }
   if (!(dropout >= 0 && dropout < 1)) {
     throw tutti::Error(tutti::ErrorCode::invalid_argument,
                        fmt::format("--dropout {}: it is 0 or more, and less than 1", dropout));
@@ -240,7 +312,9 @@ void Shape::check() const {
 }
 
 std::int64_t Shape::parameters() const {
-  const std::int64_t block = 12 * width * width + 13 * width;
+  const std::int64_t mlp = 8 * width * width + 5 * width;
+  const std::int64_t block =
+      4 * width * width + 8 * width + (experts > 0 ? experts * (mlp + width) : mlp);
   const std::int64_t matrices = (tied ? 1 : 2) * vocabulary + length;
   return layers * block + matrices * width + 2 * width + vocabulary;
 }

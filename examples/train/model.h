@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "bindings/torch/attention.h"
+#include "bindings/torch/checkpoint.h"
 #include "parallel/axis.h"
 #include "parallel/checkpoint/engine.h"
 #include "shape.h"
@@ -23,6 +25,13 @@ using at::Tensor;
 struct Split {
   tutti::parallel::Axis* axis = nullptr;
   bool sequence = false;  // between the shared parts, each has a part of the rows
+  /// Of ranks that share each sequence; null: every rank has whole sequences.
+  std::shared_ptr<tutti::libtorch::ContextParallelAttention> attention;
+  /// The ranks that divide experts among each other, those over whose tokens experts are to be
+  /// busy, and the coefficient of that loss. (One rank is an axis, too.)
+  tutti::parallel::Axis* experts = nullptr;
+  tutti::parallel::Axis* balanced = nullptr;
+  double balance = 0;
 };
 
 struct Layer : torch::nn::Module {
@@ -39,6 +48,11 @@ struct Layer : torch::nn::Module {
     Tensor parameter;
     tutti::parallel::ParameterPlace place;
   };
+  /// This rank's experts, where other ranks have others: no part of the layer, as fewer ranks
+  /// reduce their gradients. `around_experts` calls what computes with them.
+  std::shared_ptr<Layer> experts;
+  std::function<Tensor(const tutti::libtorch::Layer& body, const Tensor& x)> around_experts;
+
   std::vector<Placed> placed;  // all other parameters are whole
   Tensor tied;                 // of which another layer has the same; undefined: none
 };
@@ -47,7 +61,7 @@ struct Layer : torch::nn::Module {
 /// Their parameters depend on the seed and on what they are, not on which rank
 /// makes them. Rows are sequences one after the other; with a split by P ranks,
 /// their number is R / P where `sequence` cuts them, and V is that of the
-/// rank's logits.
+/// rank's logits. T: of the positions that the rank has.
 ///   embedding   tokens [B, T] of int64    -> [R, C], R = B T
 ///   block       [R, C]                    -> [R, C]
 ///   head        [R, C]                    -> logits [B T, V]

@@ -39,6 +39,13 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--dp", o.dp, "ranks with different data (default: all other ranks)");
   app.add_option("--tp", o.tp, "ranks that share each layer")->capture_default_str();
   app.add_option("--pp", o.pp, "ranks that have consecutive layers")->capture_default_str();
+  app.add_option("--cp", o.cp, "of the dp ranks, those that share each sequence, in a ring")
+      ->capture_default_str();
+  app.add_option("--cp-heads", o.cp_heads,
+                 "of the cp ranks, those that exchange rows for heads (Ulysses) inside of the ring")
+      ->capture_default_str();
+  app.add_option("--ep", o.ep, "of the dp ranks, those that divide the experts among each other")
+      ->capture_default_str();
   std::string shard = "none";
   app.add_option("--shard", shard,
                  "what dp ranks divide among each other; none: they average gradients")
@@ -59,6 +66,12 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--width", o.shape.width)->capture_default_str();
   app.add_option("--heads", o.shape.heads)->capture_default_str();
   app.add_option("--length", o.shape.length, "length of a sequence, in bytes")
+      ->capture_default_str();
+  app.add_option("--experts", o.shape.experts, "experts of each block; 0: one MLP for all tokens")
+      ->capture_default_str();
+  app.add_option("--top-k", o.shape.top_k, "experts to which a token goes")->capture_default_str();
+  app.add_option("--balance", o.balance,
+                 "the coefficient of the loss that keeps experts equally busy; 0: none")
       ->capture_default_str();
   app.add_flag("--tied", o.shape.tied, "embedding and logits have one matrix");
   app.add_option("--dropout", o.shape.dropout, "dropout of the output of each part of a block")
@@ -102,6 +115,9 @@ void Options::fit(int ranks) {
   for (const auto& [name, value] : {std::pair{"dp", dp == 0 ? 1 : dp},
                                     {"tp", tp},
                                     {"pp", pp},
+                                    {"cp", cp},
+                                    {"cp-heads", cp_heads},
+                                    {"ep", ep},
                                     {"replicas", replicas},
                                     {"micro-batches", micro_batches},
                                     {"steps", steps},
@@ -116,7 +132,8 @@ void Options::fit(int ranks) {
                                           {"threads", threads, kMostThreads}}) {
     if (value > most) refuse(fmt::format("--{} {} is more than {}", name, value, most));
   }
-  for (const auto& [name, value] : {std::pair{"rate", rate}, {"decay", decay}, {"clip", clip}}) {
+  for (const auto& [name, value] :
+       {std::pair{"rate", rate}, {"decay", decay}, {"clip", clip}, {"balance", balance}}) {
     if (!(std::isfinite(value) && value >= 0)) {
       refuse(fmt::format("--{} {}: it is a number of 0 or more", name, value));
     }
@@ -133,7 +150,21 @@ void Options::fit(int ranks) {
         "--replicas without --shard: plain data parallelism is nothing but "
         "replicas");
   }
-  if (alone && (tp > 1 || pp > 1 || shard != Sharding::none)) {
+  const std::int64_t of_data = std::int64_t{replicas} * cp * ep;
+  if (dp % of_data != 0) {
+    refuse(fmt::format("replicas {} x cp {} x ep {} of {} dp ranks", replicas, cp, ep, dp));
+  }
+  if (cp % cp_heads != 0) refuse(fmt::format("--cp-heads {} of {} cp ranks", cp_heads, cp));
+  if (ep > 1 && (shape.experts == 0 || shape.experts % ep != 0)) {
+    refuse(fmt::format("{} experts among {} ep ranks", shape.experts, ep));
+  }
+  if (shape.experts > 0 && tp > 1) {
+    refuse("tensor-parallel ranks do not divide experts; use --ep in place of --tp");
+  }
+  if (!nccl.empty() && (cp > 1 || shape.experts > 0)) {
+    refuse("--nccl carries neither the ring of --cp nor the rows of --experts");
+  }
+  if (alone && (tp > 1 || pp > 1 || cp > 1 || ep > 1 || shard != Sharding::none)) {
     refuse(
         "--alone leaves out the communication of data parallelism, with "
         "nothing else");
@@ -145,13 +176,16 @@ void Options::fit(int ranks) {
   if (shape.vocabulary % tp != 0) {
     refuse(fmt::format("{} tokens among {} tensor-parallel ranks", shape.vocabulary, tp));
   }
-  if (sequence && (tp == 1 || shape.length % tp != 0)) {
-    refuse(
-        fmt::format("--sequence needs tp of 2 or more that divides the length, {}", shape.length));
+  if (shape.length % cp != 0) {
+    refuse(fmt::format("a sequence of {} among {} cp ranks", shape.length, cp));
   }
-  if (batch < 1 || batch % (std::int64_t{dp} * micro_batches) != 0) {
+  if (sequence && (tp == 1 || shape.length / cp % tp != 0)) {
+    refuse(fmt::format("--sequence needs tp of 2 or more that divides the length, {}",
+                       shape.length / cp));
+  }
+  if (batch < 1 || batch % (std::int64_t{dp / cp} * micro_batches) != 0) {
     refuse(fmt::format("{} sequences among dp {} x {} micro-batches; --batch says how many", batch,
-                       dp, micro_batches));
+                       dp / cp, micro_batches));
   }
   if (pp > 1 && tutti::parallel::pipeline::find_generator(schedule) == nullptr &&
       !std::filesystem::is_regular_file(schedule)) {
@@ -172,6 +206,9 @@ std::string Options::mix() const {
     if (value == shard && shard != Sharding::none) words += fmt::format(" ({})", name);
   }
   if (replicas > 1) words += fmt::format(" in {} replicas", replicas);
+  if (cp > 1) words += fmt::format(" with cp {}", cp);
+  if (cp_heads > 1) words += fmt::format(" ({} by heads)", cp_heads);
+  if (ep > 1) words += fmt::format(" with ep {}", ep);
   if (tp > 1) words += fmt::format(" x tp {}{}", tp, sequence ? " (sequence)" : "");
   if (pp > 1) words += fmt::format(" x pp {} ({})", pp, schedule);
   if (micro_batches > 1) words += fmt::format(", {} micro-batches", micro_batches);

@@ -16,6 +16,9 @@ struct Options {
   Shape shape;
   // The mix. dp times tp times pp ranks; 0: as many as there are.
   int dp = 0, tp = 1, pp = 1;
+  int cp = 1;        // of the dp ranks, those that share each sequence
+  int cp_heads = 1;  // of these, those that exchange rows for heads; the others form a ring
+  int ep = 1;        // of the dp ranks, those that divide the experts among each other
   int replicas = 1;  // of the dp ranks, that have the same shards (HSDP)
   Sharding shard = Sharding::none;
   std::string schedule = "1f1b";
@@ -24,6 +27,7 @@ struct Options {
   bool recompute = false;  // blocks, in backward
   bool alone = false;      // ranks that train each for itself: what communication is
                            // compared with
+  double balance = 0.01;   // the coefficient of the loss that keeps experts equally busy
   // The training.
   std::int64_t batch = 8;  // sequences of a step, of all ranks together
   int steps = 40;
@@ -43,6 +47,8 @@ struct Options {
   /// Fills in dp. Throws tutti::Error(invalid_argument) for a mix that cannot
   /// be.
   void fit(int ranks);
+  /// A rank's sequences of a micro-batch, which it may share with other ranks.
+  std::int64_t sequences() const { return batch / (dp / cp) / micro_batches; }
   /// "dp 2 (fsdp) x tp 2".
   std::string mix() const;
 };

@@ -1,343 +1,111 @@
-// The ways to keep parameters: whole on every rank, with gradients that are
-// averaged or are not; or in shards.
-#include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
-
-#include <algorithm>
+// All parameters of a rank, in one group or two.
+#include <cmath>
 #include <optional>
 
-#include "bindings/torch/checkpoint.h"
-#include "bindings/torch/data_parallel.h"
-#include "bindings/torch/fully_shard.h"
-#include "bindings/torch/optimizer.h"
-#include "core/combine.h"
-#include "core/types.h"
-#include "examples/train/trainer.h"
-#include "parallel/checkpoint/engine.h"
-#include "parallel/hybrid/shared_gradients.h"
+#include "examples/train/parameter_groups.h"
 
 namespace train {
 namespace {
 
 namespace lib = tutti::libtorch;
-namespace parallel = tutti::parallel;
 
-parallel::AdamW adamw(const Options& options) {
-  return parallel::AdamW({.learning_rate = options.rate, .weight_decay = options.decay});
-}
-
-/// What tensor-parallel ranks have copies of, and what has to be done about it.
-class Copies {
+class Groups final : public Parameters {
  public:
-  Copies(const Options& options, Ranks& ranks, parallel::Axis* ends,
-         const std::vector<std::shared_ptr<Layer>>& layers)
-      : axes_(ranks.of_model()),
-        shared_({.tensor = options.tp > 1 ? &ranks.tensor() : nullptr, .ends = ends},
-                declared(options, layers)) {
+  Groups(const Options& options, Ranks& ranks, Ranks::Axis* ends,
+         std::vector<std::shared_ptr<Layer>> layers) {
+    std::vector<std::shared_ptr<Layer>> experts;
     for (const auto& layer : layers) {
-      for (const lib::NamedTensor& p : lib::trained_parameters(*layer)) {
-        if (layer->tied.defined() && p.tensor.is_same(layer->tied)) tied_.push_back(all_.size());
-        all_.push_back(p.tensor);
+      experts_.emplace_back();
+      if (layer->experts == nullptr) continue;
+      experts_.back() = experts.size();
+      experts.push_back(layer->experts);
+    }
+    groups_.push_back(make_group(
+        options, ranks, {ranks.data(), ranks.shard(), ranks.replicate(), ranks.of_model(), ends},
+        layers));
+    if (options.ep > 1) {
+      std::vector<Ranks::Axis*> parts = ranks.of_model();
+      parts.push_back(&ranks.experts());
+      groups_.push_back(make_group(
+          options, ranks,
+          {ranks.same_experts(), ranks.experts_shard(), ranks.replicate(), parts, nullptr},
+          std::move(experts)));
+    }
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const auto& layer = layers[i];
+      if (const auto e = experts_[i]) {
+        layer->around_experts = [this, e = *e](const lib::Layer& body, const Tensor& x) {
+          return groups_[1]->forward(e, body, x);
+        };
       }
-    }
-  }
-  lib::Treatment treatment(const lib::NamedTensor& parameter) const {
-    const auto found =
-        std::ranges::find_if(all_, [&](const Tensor& t) { return t.is_same(parameter.tensor); });
-    return {.weight_decay = parameter.tensor.dim() > 1 ? 1.0 : 0.0,
-            .in_norm = in_norm(static_cast<std::size_t>(found - all_.begin()))};
-  }
-  using Runs = std::vector<parallel::SharedGradients::Run>;
-  void reduce(const Runs& gradients) {
-    shared_.reduce(gradients);
-    if (tied_.size() < 2) return;
-    // Both ends are here.
-    const auto &first = gradients[tied_[0]], &second = gradients[tied_[1]];
-    void* const sums[] = {first.data, second.data};
-    tutti::combine(first.type, tutti::ReduceKind::sum, sums,
-                   std::vector<tutti::Source>{{.data = first.data}, {.data = second.data}},
-                   first.count);
-  }
-  double norm(Runs gradients) const {
-    if (tied_.size() == 2) gradients[tied_[1]].count = 0;
-    return shared_.norm(gradients, axes_);
-  }
-  std::span<parallel::Axis* const> axes() const { return axes_; }
-
- private:
-  bool in_norm(std::size_t i) const {
-    return shared_.in_norm(i) && !(tied_.size() == 2 && i == tied_[1]);
-  }
-  static std::vector<parallel::SharedParameter> declared(
-      const Options& options, const std::vector<std::shared_ptr<Layer>>& layers) {
-    std::vector<parallel::SharedParameter> result;
-    for (const auto& layer : layers) {
-      for (const lib::NamedTensor& p : lib::trained_parameters(*layer)) {
-        auto copies = options.sequence ? parallel::Copies::partial : parallel::Copies::equal;
-        if (options.tp == 1 || layer->is_part(p.tensor)) copies = parallel::Copies::none;
-        const bool tied = layer->tied.defined() && p.tensor.is_same(layer->tied);
-        result.push_back({.name = tied ? "the tokens' matrix" : layer->name() + "." + p.name,
-                          .copies = copies,
-                          .tied = tied});
-      }
-    }
-    return result;
-  }
-  const std::vector<parallel::Axis*> axes_;
-  parallel::SharedGradients shared_;
-  std::vector<Tensor> all_;
-  std::vector<std::size_t> tied_;  // of this rank
-};
-
-lib::Layer layer_function(const std::shared_ptr<Layer>& layer, bool recompute) {
-  lib::Layer body = [layer](const Tensor& x) { return layer->forward(x); };
-  if (!recompute) return body;
-  return [body](const Tensor& x) { return lib::checkpoint(body, x); };
-}
-
-/// The parameters' names in a checkpoint, and where they are in their wholes.
-parallel::ParameterPlace place_of(const Layer& layer, const lib::NamedTensor& parameter) {
-  parallel::ParameterPlace place = layer.place(parameter.tensor);
-  place.name = layer.name() + "." + (place.name.empty() ? parameter.name : place.name);
-  return place;
-}
-
-/// Of tensor-parallel ranks with copies, the first one saves them.
-void leave_out_copies(std::vector<parallel::TensorPart>& parts, Ranks& ranks) {
-  if (ranks.tensor().rank() == 0) return;
-  std::erase_if(parts, [](const parallel::TensorPart& p) { return p.extent.empty(); });
-}
-
-/// As one module, to be walked for its parameters.
-struct All final : torch::nn::Module {
-  explicit All(const std::vector<std::shared_ptr<Layer>>& layers) {
-    for (const auto& layer : layers) register_module(layer->name(), layer);
-  }
-};
-
-class Whole final : public Parameters {
- public:
-  Whole(const Options& options, Ranks& ranks, parallel::Axis* ends,
-        const std::vector<std::shared_ptr<Layer>>& layers)
-      : all_(layers),
-        copies_(options, ranks, ends, layers),
-        parameters_(lib::trained_parameters(all_)),
-        optimizer_(parameters_, [&](const auto& p) { return copies_.treatment(p); }),
-        ranks_(ranks),
-        adamw_(adamw(options)),
-        pipeline_(options.pp > 1) {
-    for (const auto& layer : layers) {
-      for (const auto& p : lib::trained_parameters(*layer)) places_.push_back(place_of(*layer, p));
-    }
-    if (!options.alone) averages_.emplace(ranks.data(), all_);
-    for (const auto& layer : layers) {
-      functions_.push_back(layer_function(layer, options.recompute));
+      const lib::Layer body = [layer](const Tensor& x) { return layer->forward(x); };
+      functions_.push_back(options.recompute ? lib::Layer([body](const Tensor& x) {
+        return lib::checkpoint(body, x);
+      })
+                                             : body);
     }
   }
   Tensor forward(std::size_t layer, const Tensor& input) override {
-    return functions_[layer](input);
+    return groups_[0]->forward(layer, functions_[layer], input);
   }
-  // In a pipeline, layers have their last backward at different times: averages
-  // come at the end.
   void begin_backward(bool last) override {
-    if (averages_ && (!last || pipeline_)) no_sync_.emplace(averages_->engine());
+    for (const auto& group : groups_) group->begin_backward(last);
   }
   void end_backward() override {
-    if (averages_) averages_->finish();
-    no_sync_.reset();
+    for (const auto& group : groups_) group->end_backward();
   }
-  void make_later(const std::vector<std::size_t>&, bool last,
-                  const std::function<void()>& make) override {
-    begin_backward(last);
-    make();
-    end_backward();
-  }
-  double step(double clip) override {
-    if (averages_ && pipeline_) averages_->finish();
-    std::vector<parallel::SharedGradients::Run> runs;
-    for (const lib::NamedTensor& p : parameters_) {
-      runs.push_back({p.tensor.grad().mutable_data_ptr(),
-                      static_cast<std::size_t>(p.tensor.numel()),
-                      lib::data_type(p.tensor.scalar_type(), p.name)});
-    }
-    copies_.reduce(runs);
-    double norm = 0;
-    if (clip > 0) {
-      norm = copies_.norm(runs);
-      optimizer_.clip_gradients(clip, norm);
-    }
-    optimizer_.step(adamw_);
-    optimizer_.zero_grad();
-    return norm;
-  }
-  void read(const std::function<void(const lib::NamedTensor&)>& read) override {
-    for (const lib::NamedTensor& p : parameters_) read(p);
-  }
-  // Each of the data-parallel ranks, which all have everything, saves a run of every tensor.
-  std::vector<parallel::TensorPart> saved() override {
-    std::vector<parallel::TensorPart> parts = all_parts();
-    const auto ranks = static_cast<std::size_t>(ranks_.data().size());
-    const auto rank = static_cast<std::size_t>(ranks_.data().rank());
-    for (parallel::TensorPart& p : parts) {
-      const std::size_t begin = p.count * rank / ranks, end = p.count * (rank + 1) / ranks;
-      p.data = static_cast<std::byte*>(p.data) + begin * tutti::size_of(p.type);
-      p.begin = begin;
-      p.count = end - begin;
-    }
-    std::erase_if(parts, [](const parallel::TensorPart& p) { return p.count == 0; });
-    leave_out_copies(parts, ranks_);
-    return parts;
-  }
-  std::vector<parallel::TensorPart> wanted() override { return all_parts(); }
-  void loaded() override {
-    std::size_t i = 0;
-    optimizer_.load(adamw_, [&](lib::ParameterState& state) {
-      state = states_[i];
-      state.steps = steps_[i++];
-    });
-  }
-
- private:
-  /// Of the state as it is now.
-  std::vector<parallel::TensorPart> all_parts() {
-    states_.clear();
-    optimizer_.prepare(adamw_);
-    optimizer_.save([&](const lib::ParameterState& state) { states_.push_back(state); });
-    steps_.clear();
-    for (const lib::ParameterState& state : states_) steps_.push_back(state.steps);
-    std::vector<parallel::TensorPart> parts;
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      const lib::ParameterState& state = states_[i];
-      std::vector<void*> data;
-      for (const Tensor& tensor : state.state) data.push_back(tensor.mutable_data_ptr());
-      const auto more = parallel::state_parts(
-          places_[i], lib::data_type(state.value.scalar_type(), places_[i].name), 0,
-          static_cast<std::size_t>(state.value.numel()), state.value.mutable_data_ptr(), data);
-      parts.insert(parts.end(), more.begin(), more.end());
-      parts.push_back(parallel::steps_part(places_[i], &steps_[i]));
-    }
-    return parts;
-  }
-
-  All all_;
-  Copies copies_;
-  const std::vector<lib::NamedTensor> parameters_;
-  lib::LocalOptimizer optimizer_;
-  Ranks& ranks_;
-  const parallel::AdamW adamw_;
-  std::vector<parallel::ParameterPlace> places_;
-  std::vector<lib::ParameterState> states_;  // of the newest parts
-  std::vector<std::uint64_t> steps_;
-  const bool pipeline_;
-  std::optional<lib::DataParallel> averages_;
-  std::optional<parallel::DataParallel::NoSync> no_sync_;
-  std::vector<lib::Layer> functions_;
-};
-
-parallel::Policy policy_of(const Options& options) {
-  const auto precision = parallel::Precision::of(lib::data_type(options.shape.type, "the model"));
-  parallel::Policy policy = parallel::Policy::fsdp(precision);
-  if (options.shard == Sharding::zero1) policy = parallel::Policy::zero1(precision);
-  if (options.shard == Sharding::zero2) policy = parallel::Policy::zero2(precision);
-  if (options.shard == Sharding::zero3) policy = parallel::Policy::zero3(precision);
-  // Ranks have the same rows of matrices that are tied, whatever else is in their units.
-  if (options.shape.tied) policy.layout = parallel::Layout::by_parameter;
-  return policy;
-}
-
-class Shards final : public Parameters {
- public:
-  Shards(const Options& options, Ranks& ranks, parallel::Axis* ends,
-         std::vector<std::shared_ptr<Layer>> layers)
-      : layers_(std::move(layers)),
-        copies_(options, ranks, ends, layers_),
-        shards_({.shard = &ranks.shard(),
-                 .replicate = options.replicas > 1 ? &ranks.replicate() : nullptr},
-                units(), policy_of(options), [&](const auto& p) { return copies_.treatment(p); }),
-        ranks_(ranks),
-        adamw_(adamw(options)),
-        replica_(options.replicas > 1 ? ranks.replicate().rank() : 0) {
-    for (const auto& layer : layers_) {
-      functions_.push_back(layer_function(layer, options.recompute));
-    }
-  }
-  Tensor forward(std::size_t layer, const Tensor& input) override {
-    return shards_.forward(layer, functions_[layer], input);
-  }
-  void begin_backward(bool last) override { shards_.synchronise(last); }
-  void end_backward() override { shards_.end_backward(); }
   void make_later(const std::vector<std::size_t>& layers, bool last,
                   const std::function<void()>& make) override {
-    shards_.synchronise(last);
-    shards_.make_later(layers, make);
+    if (groups_.size() == 1) return groups_[0]->make_later(layers, last, make);
+    std::vector<std::size_t> with_experts;
+    for (const std::size_t layer : layers) {
+      if (experts_[layer]) with_experts.push_back(*experts_[layer]);
+    }
+    groups_[0]->make_later(layers, last, [&] { groups_[1]->make_later(with_experts, last, make); });
   }
   double step(double clip) override {
-    shards_.synchronise(true);
-    shards_.finish();
-    auto& engine = shards_.engine();
-    std::vector<parallel::SharedGradients::Run> runs;
-    for (std::size_t u = 0; u < engine.units(); ++u) {
-      for (std::size_t p = 0; p < engine.unit(u).parameters.size(); ++p) {
-        const auto shard = engine.shard({u, p});
-        runs.push_back({shard.gradient, shard.count, engine.policy().precision.reduce});
-      }
+    for (const auto& group : groups_) group->finish();
+    double norm = 0;
+    for (const auto& group : groups_) {
+      if (clip > 0) norm = std::hypot(norm, group->norm());
     }
-    copies_.reduce(runs);
-    const double norm = clip > 0 ? engine.clip_gradients(clip, copies_.axes()) : 0;
-    engine.step(adamw_);
+    for (const auto& group : groups_) group->update(clip, norm);
     return norm;
   }
   void read(const std::function<void(const lib::NamedTensor&)>& read) override {
-    shards_.read_parameters(read);
+    for (const auto& group : groups_) group->read(read);
   }
-  std::vector<parallel::TensorPart> saved() override {
-    if (replica_ > 0) return {};
-    std::vector<parallel::TensorPart> parts = state().saved();
-    leave_out_copies(parts, ranks_);
-    return parts;
+  std::vector<tutti::parallel::TensorPart> saved() override {
+    return of_all([](Group& group) { return group.saved(); });
   }
-  std::vector<parallel::TensorPart> wanted() override { return state().wanted(); }
-  void loaded() override { state().loaded(); }
+  std::vector<tutti::parallel::TensorPart> wanted() override {
+    return of_all([](Group& group) { return group.wanted(); });
+  }
+  void loaded() override {
+    for (const auto& group : groups_) group->loaded();
+  }
 
  private:
-  parallel::EngineState& state() {
-    if (!state_) {
-      state_.emplace(shards_.engine(), adamw_, [this](parallel::ParameterId id) {
-        const Layer& layer = *layers_[id.unit];
-        return place_of(layer, lib::trained_parameters(layer)[id.parameter]);
-      });
+  template <class Parts>
+  std::vector<tutti::parallel::TensorPart> of_all(const Parts& parts) {
+    std::vector<tutti::parallel::TensorPart> all;
+    for (const auto& group : groups_) {
+      auto own = parts(*group);
+      all.insert(all.end(), own.begin(), own.end());
     }
-    return *state_;
+    return all;
   }
 
-  std::vector<lib::FullyShard::Unit> units() const {
-    std::vector<lib::FullyShard::Unit> result;
-    for (const auto& layer : layers_) {
-      lib::FullyShard::Unit& unit = result.emplace_back();
-      unit.name = layer->name();
-      unit.module = layer.get();
-    }
-    // Its backward comes next. (A rank may have no layers.)
-    if (!result.empty()) result.back().reshard = parallel::Reshard::no;
-    return result;
-  }
-  const std::vector<std::shared_ptr<Layer>> layers_;
-  Copies copies_;
-  lib::FullyShard shards_;
-  Ranks& ranks_;
-  const parallel::AdamW adamw_;
-  const int replica_;
-  std::optional<parallel::EngineState> state_;
+  std::vector<std::unique_ptr<Group>> groups_;       // all, or all but experts, and experts
+  std::vector<std::optional<std::size_t>> experts_;  // by layer: its number in the second
   std::vector<lib::Layer> functions_;
 };
 
 }  // namespace
 
-std::unique_ptr<Parameters> make_parameters(const Options& options, Ranks& ranks,
-                                            parallel::Axis* ends,
+std::unique_ptr<Parameters> make_parameters(const Options& options, Ranks& ranks, Ranks::Axis* ends,
                                             std::vector<std::shared_ptr<Layer>> layers) {
-  if (options.shard == Sharding::none) return std::make_unique<Whole>(options, ranks, ends, layers);
-  return std::make_unique<Shards>(options, ranks, ends, std::move(layers));
+  return std::make_unique<Groups>(options, ranks, ends, std::move(layers));
 }
 
 }  // namespace train

@@ -23,9 +23,16 @@ class Ranks {
   Ranks(tutti::Communicator& world, const Options& options);
 
   using Axis = tutti::parallel::Axis;
-  Axis& shard() { return axis({"shard"}); }          // dp ranks with shards of one model
+  Axis& shard() { return axis(shard_); }             // dp ranks with shards of one model
   Axis& replicate() { return axis({"replicate"}); }  // dp ranks with the same shards
-  Axis& data() { return axis({"replicate", "shard"}); }
+  Axis& data() { return axis(data_); }
+  // Of the dp ranks:
+  Axis* ring() { return optional("ring"); }    // those that share each sequence, by blocks of keys;
+  Axis* heads() { return optional("heads"); }  // by heads; null: none
+  /// Those that divide experts. Where each has all, it is the one tp rank, as experts need.
+  Axis& experts() { return mesh_.shape().has("ep") ? axis({"ep"}) : tensor(); }
+  Axis& experts_shard() { return axis(experts_shard_); }  // shard(), with the same experts
+  Axis& same_experts() { return axis(experts_data_); }    // data(), with the same experts
   Axis& tensor() { return axis({"tp"}); }
   Axis& pipeline() { return axis({"pp"}); }
 
@@ -45,7 +52,8 @@ class Ranks {
   /// From now on all axes write down what they do.
   void trace(const std::shared_ptr<tutti::parallel::Trace>& trace);
 
-  int data_rank() const;
+  int data_rank() const;       // among those with other sequences
+  int positions_rank() const;  // among those with other tokens
   int pipeline_rank() const { return mesh_.coordinate("pp"); }
 
   /// What the axes of engines have waited, and carried, since the last call.
@@ -58,8 +66,13 @@ class Ranks {
  private:
   using Names = tutti::parallel::Mesh::Names;
   Axis& axis(const Names& names);
+  Axis* optional(const char* name);
+  std::vector<Axis*> all();
+  int number(const Names& names) const;
 
   tutti::parallel::CommunicatorAxis world_;
+  // Dimensions of the mesh. Those of --cp and --ep are there if they have several ranks.
+  const Names shard_, data_, experts_shard_, experts_data_;
   tutti::parallel::Mesh mesh_;
   std::optional<tutti::parallel::PipelineEnds> ends_;
   // With --nccl: these instead of the mesh's axes.

@@ -45,12 +45,39 @@ parallel::pipeline::Schedule schedule_of(const Options& o) {
   return schedule;
 }
 
+/// Ranks that share sequences, if there are some.
+std::shared_ptr<tutti::libtorch::ContextParallelAttention> attention_of(Ranks& ranks,
+                                                                        const Options& o) {
+  namespace sequence = parallel::sequence;
+  if (o.cp == 1) return nullptr;
+  const auto of = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+  return std::make_shared<tutti::libtorch::ContextParallelAttention>(
+      sequence::AttentionAxes{.heads = ranks.heads(), .keys = ranks.ring()},
+      sequence::AttentionShape{.name = "attention",
+                               .sequence = of(o.shape.length),
+                               .batch = of(o.sequences()),
+                               .heads = of(o.shape.heads / o.tp),
+                               .dim = of(o.shape.width / o.shape.heads),
+                               .type = tutti::libtorch::data_type(o.shape.type, "the model")},
+      sequence::AttentionOptions{.order = o.cp > o.cp_heads ? sequence::SequenceOrder::zigzag
+                                                            : sequence::SequenceOrder::contiguous});
+}
+
+Split split_of(Ranks& ranks, const Options& o) {
+  return {.axis = o.tp > 1 ? &ranks.tensor() : nullptr,
+          .sequence = o.sequence,
+          .attention = attention_of(ranks, o),
+          .experts = &ranks.experts(),
+          .balanced = o.alone ? &ranks.experts() : &ranks.data(),
+          .balance = o.balance / o.micro_batches};
+}
+
 }  // namespace
 
 Trainer::Trainer(Ranks& ranks, const Options& o)
     : ranks_(ranks),
       options_(o),
-      split_{.axis = o.tp > 1 ? &ranks.tensor() : nullptr, .sequence = o.sequence},
+      split_(split_of(ranks, o)),
       schedule_(schedule_of(o)),
       loss_(make_loss(o.shape, split_)) {
   const std::int64_t all = o.shape.layers + 2, stages = schedule_.stages();
@@ -70,14 +97,17 @@ Trainer::Trainer(Ranks& ranks, const Options& o)
   std::vector<tutti::libtorch::NamedTensor> all_parameters;
   for (const auto& layer : own) {
     names_.push_back(layer->name());
-    for (const auto& p : tutti::libtorch::trained_parameters(*layer)) {
-      all_parameters.push_back({layer->name() + "." + p.name, p.tensor});
+    for (const auto& part : {layer, layer->experts}) {
+      if (part == nullptr) continue;
+      for (const auto& p : tutti::libtorch::trained_parameters(*part)) {
+        all_parameters.push_back({layer->name() + "." + p.name, p.tensor});
+      }
     }
   }
   if (o.check_nan) check_.emplace(std::move(all_parameters));
   parameters_ = make_parameters(o, ranks, ends, std::move(own));
   if (o.pp == 1) return;
-  const std::int64_t rows = o.batch / o.dp / o.micro_batches * o.shape.length;
+  const std::int64_t rows = o.sequences() * o.shape.length / o.cp;
   pipeline_.emplace(
       ranks.pipeline(), schedule_,
       tutti::libtorch::Pipeline::Between{.shape = {o.sequence ? rows / o.tp : rows, o.shape.width},
@@ -100,9 +130,12 @@ Trainer::Trainer(Ranks& ranks, const Options& o)
 Trainer::~Trainer() = default;
 
 Batch Trainer::batch(int micro_batch) const {
-  const std::int64_t own = options_.batch / options_.dp, part = own / options_.micro_batches;
-  return text_->batch(options_.seed, number_, ranks_.data_rank() * own + micro_batch * part, part,
-                      options_.shape.length);
+  const std::int64_t part = options_.sequences(), own = part * options_.micro_batches;
+  Batch all = text_->batch(options_.seed, number_, ranks_.data_rank() * own + micro_batch * part,
+                           part, options_.shape.length);
+  if (!split_.attention) return all;
+  const Tensor positions = split_.attention->positions();
+  return {all.tokens.index_select(1, positions), all.next.index_select(1, positions)};
 }
 
 Tensor Trainer::forward(int stage, int micro_batch, const Tensor& input) {
@@ -160,7 +193,7 @@ Trainer::Result Trainer::step(const Text& text, std::uint64_t number) {
   // Ranks with the same rows leave out the same elements, others leave out others. Each step has a
   // seed of its own, so that a job which resumes needs no state of the generator.
   const Options& o = options_;
-  const int rows_of = ranks_.data_rank() + (o.sequence ? o.dp * ranks_.tensor().rank() : 0);
+  const int rows_of = ranks_.positions_rank() + (o.sequence ? o.dp * ranks_.tensor().rank() : 0);
   if (o.shape.dropout > 0) {
     at::manual_seed((o.seed + static_cast<std::uint64_t>(rows_of)) * 1'000'003 + number);
   }

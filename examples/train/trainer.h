@@ -66,6 +66,7 @@ class Trainer {
   void trace(std::shared_ptr<tutti::parallel::Trace> trace);
 
  private:
+  /// Of this rank's positions.
   Batch batch(int micro_batch) const;
   Tensor forward(int stage, int micro_batch, const Tensor& input);
   double without_pipeline();

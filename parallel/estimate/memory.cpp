@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "parallel/sequence/heads.h"
 #include "parallel/sequence/kernel.h"
 #include "parallel/sharded/layout.h"
 
@@ -32,19 +33,49 @@ double kept(const Part& part, const Mix& mix, bool sequence) {
          4 * part.kept_float32 / tensor;
 }
 
-/// What a call of ring attention holds at most, in its backward.
-double ring(const Mix& mix, const Model& model) {
+/// What a call of the attention of a shared sequence holds at most, in its backward.
+double attention_call(const Mix& mix, const Model& model) {
   if (mix.context == 1) return 0;
   const DataType type = mix.precision.compute, sums = sequence::wide(type);
   const double narrow = static_cast<double>(size_of(type)),
-               wide = static_cast<double>(size_of(sums));
-  const double heads = static_cast<double>(model.heads) / mix.tensor,
-               kv_heads = static_cast<double>(model.kv_heads) / mix.tensor,
-               head = static_cast<double>(model.head_size);
-  const double keys = (2.0 * std::min(2, mix.context - 1) + 2) * narrow + 4 * wide;
-  const double queries = narrow + (type == sums ? 0 : wide);
-  return static_cast<double>(mix.rows()) *
-         (kv_heads * head * keys + heads * head * queries + heads * wide);
+               wide = static_cast<double>(size_of(sums)),
+               head = static_cast<double>(model.head_size), rows = static_cast<double>(mix.rows());
+  const auto tensor = static_cast<std::size_t>(mix.tensor);
+  const auto shares = sequence::share_heads(model.heads / tensor, model.kv_heads / tensor,
+                                            static_cast<std::size_t>(mix.heads));
+  // Of its heads a rank has the rows of all ranks that exchange.
+  const double queries = rows * mix.heads * static_cast<double>(shares.front().queries.count),
+               keys = rows * mix.heads * static_cast<double>(shares.front().keys.count);
+  double bytes = queries * wide;  // the sum of out * dout of each head
+  if (mix.ring() > 1) {
+    bytes += keys * head * ((2.0 * std::min(2, mix.ring() - 1) + 2) * narrow + 4 * wide) +
+             queries * head * (narrow + (type == sums ? 0 : wide));
+  }
+  if (mix.heads > 1) {
+    double messages = rows * static_cast<double>(model.heads / tensor);
+    for (const sequence::HeadShare& s : shares) {
+      messages += 2 * rows * static_cast<double>(s.keys.count);
+    }
+    bytes += (messages + 2 * queries + 2 * keys) * head * narrow;
+  }
+  return bytes;
+}
+
+/// Rows of tokens, of a balanced layer of experts.
+double expert_rows(const Mix& mix, const Model& model) {
+  return static_cast<double>(mix.rows() * model.top_k_of());
+}
+double row_bytes(const Mix& mix, const Model& model) {
+  return static_cast<double>(model.width * size_of(mix.precision.compute));
+}
+
+/// What a token keeps of a layer of experts: rows that came and results that returned, what the
+/// experts keep, and the routing.
+double kept_by_experts(const Mix& mix, const Model& model) {
+  if (model.experts == 0) return 0;
+  const auto k = static_cast<double>(model.top_k);
+  const double routing = 8 * static_cast<double>(model.experts) + 4 * 8 * k;
+  return k * (2 * row_bytes(mix, model) + kept(model.expert, mix, false)) + routing;
 }
 
 }  // namespace
@@ -82,11 +113,18 @@ MemoryByKind engine_memory(const Mix& mix, const std::vector<HeldUnit>& units) {
 
 MemoryByKind memory(const Mix& mix, const Model& model, int stage) {
   MemoryByKind m = engine_memory(mix, units_of(mix, model, stage));
+  if (mix.experts > 1) {
+    const MemoryByKind e = engine_memory(of_experts(mix), expert_units_of(mix, model, stage));
+    m.parameters += e.parameters;
+    m.gradients += e.gradients;
+    m.optimizer += e.optimizer;
+    m.in_use += e.in_use;
+  }
   const double rows = static_cast<double>(mix.rows());
   const double under_way =
       std::min(static_cast<double>(mix.pipeline - stage), static_cast<double>(mix.micro_batches));
   const auto blocks = static_cast<double>(blocks_of(mix, model, stage));
-  const double block = kept(model.block, mix, mix.sequence);
+  const double block = kept(model.block, mix, mix.sequence) + kept_by_experts(mix, model);
   if (mix.recompute) {
     // A block's input, and all of the one whose backward runs.
     const double input = static_cast<double>(model.width * size_of(mix.precision.compute)) /
@@ -95,7 +133,9 @@ MemoryByKind memory(const Mix& mix, const Model& model, int stage) {
   } else {
     m.activations = rows * under_way * blocks * block;
   }
-  m.in_use += ring(mix, model);
+  m.in_use += attention_call(mix, model);
+  // Each layer's engine keeps the memory of its backward.
+  m.in_use += blocks * 3 * expert_rows(mix, model) * row_bytes(mix, model);
   if (stage == mix.pipeline - 1) m.logits = rows * kept(model.output, mix, mix.sequence);
   return m;
 }

@@ -11,7 +11,8 @@ struct MemoryByKind {
   double parameters = 0;  // of the compute type, and the master where it is another one
   double gradients = 0;
   double optimizer = 0;    // its states
-  double in_use = 0;       // units that are gathered or reduced at a time, and keys in a ring
+  double in_use = 0;       // units that are gathered or reduced at a time, keys in a ring, and rows
+                           // on their way to experts
   double activations = 0;  // of the micro-batches under way
   double logits = 0;       // and their gradient
 

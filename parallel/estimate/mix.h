@@ -14,8 +14,12 @@ namespace tutti::parallel::estimate {
 struct Mix {
   int replicas = 1, shards = 1, tensor = 1, pipeline = 1;
   /// Of the ranks of replicas and shards, so many share each sequence: ring attention in zigzag
-  /// order (sequence/attention.h).
-  int context = 1;
+  /// order (sequence/attention.h). Of these, so many exchange rows for heads (Ulysses) inside of
+  /// the ring.
+  int context = 1, heads = 1;
+  /// Of the ranks of shards, so many divide the experts among each other (expert_parallel.h).
+  int experts = 1;
+  bool balance = true;  // with experts: an auxiliary loss keeps them equally busy
   /// What ranks of `shards` share: 0: nothing, they are replicas too (data parallel); 1 to 3: the
   /// stages of ZeRO, 3 being FSDP as well.
   int stage = 0;
@@ -30,6 +34,7 @@ struct Mix {
 
   int ranks() const { return replicas * shards * tensor * pipeline; }
   int data() const { return replicas * shards; }
+  int ring() const { return context / heads; }
   /// The tokens of a micro-batch that a rank has.
   std::size_t rows() const { return sequences * length / static_cast<std::size_t>(context); }
   /// The sequences of a step.
@@ -55,7 +60,11 @@ struct HeldUnit {
   std::size_t times = 1;
   int uses = 1;  // of each, in a micro-batch's forward
 };
-/// Those of a rank of this stage.
+/// Those of a rank of this stage; without experts that other ranks have.
 std::vector<HeldUnit> units_of(const Mix& mix, const Model& model, int stage);
+/// If ranks divide the experts: a unit for each block, with this rank's. With these, `mix` is that
+/// of the ranks that have the same ones, of_experts().
+std::vector<HeldUnit> expert_units_of(const Mix& mix, const Model& model, int stage);
+Mix of_experts(Mix mix);
 
 }  // namespace tutti::parallel::estimate

@@ -26,6 +26,9 @@ const std::array kKnown{
     TransformerSizes{"175B", 12288, 96, 96, 96, 128, 49152, 50257, false,
                      true},                                            // GPT-3, 2005.14165
     TransformerSizes{"405B", 16384, 126, 128, 8, 128, 53248, 128256},  // Llama 3.1
+    TransformerSizes{"8x7B", 4096, 32, 32, 8, 128, 14336, 32000, true, false, 8,
+                     2},  // Mixtral, 2401.04088
+    TransformerSizes{"8x22B", 6144, 56, 48, 8, 128, 16384, 32768, true, false, 8, 2},  // Mixtral
 };
 
 /// Of a text such as "34B" or "1.5B".
@@ -91,12 +94,12 @@ std::size_t Part::local_count(std::size_t tensor) const {
 }
 
 std::size_t Model::parameters() const {
-  return embedding.count() + blocks * block.count() + output.count();
+  return embedding.count() + blocks * (block.count() + experts * expert.count()) + output.count();
 }
 
 double Model::forward_flops(std::size_t sequence) const {
   // Two for each element of a matrix. An embedding is looked up; tied, its matrix makes the logits.
-  const double matrices = static_cast<double>(blocks * block.count() + vocabulary * width);
+  const double matrices = static_cast<double>(blocks * active_of_block() + vocabulary * width);
   return 2 * matrices + attention_flops(sequence);
 }
 
@@ -137,21 +140,35 @@ Model transformer(const TransformerSizes& s) {
   m.embedding = {.name = "embedding",
                  .parameters = {{"embedding", s.vocab_size, width, Divided::rows}}};
   m.block.name = "block";
-  m.block.pairs = 2;  // attention and MLP
+  m.block.pairs = s.num_local_experts > 0 ? 1 : 2;  // attention and MLP
   m.block.parameters = {{"attention norm", width},
                         {"query", all_heads, width, Divided::rows},
                         {"key", kv_heads, width, Divided::rows},
                         {"value", kv_heads, width, Divided::rows},
                         {"attention output", width, all_heads, Divided::columns},
                         {"MLP norm", width}};
-  if (s.gated) m.block.parameters.push_back({"gate", s.intermediate_size, width, Divided::rows});
-  m.block.parameters.push_back({"up", s.intermediate_size, width, Divided::rows});
-  m.block.parameters.push_back({"down", width, s.intermediate_size, Divided::columns});
+  m.experts = s.num_local_experts;
+  m.top_k = s.num_experts_per_tok;
+  if (m.experts > 0) {
+    need(m.top_k, "num_experts_per_tok");
+    if (m.top_k > m.experts) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("num_experts_per_tok {} is more than the {} experts", m.top_k, m.experts));
+    }
+    m.block.parameters.push_back({"router", m.experts, width});
+    m.expert.name = "expert";
+  }
+  Part& mlp = m.experts > 0 ? m.expert : m.block;
+  if (s.gated) mlp.parameters.push_back({"gate", s.intermediate_size, width, Divided::rows});
+  mlp.parameters.push_back({"up", s.intermediate_size, width, Divided::rows});
+  mlp.parameters.push_back({"down", width, s.intermediate_size, Divided::columns});
   // The inputs of both norms, and of what follows them.
   m.block.kept_whole = 4 * static_cast<double>(width);
   // Queries, keys, values, attention's output; then what the MLP's activation gets, and makes.
-  m.block.kept_divided =
-      static_cast<double>(2 * all_heads + 2 * kv_heads + (s.gated ? 3 : 2) * s.intermediate_size);
+  m.block.kept_divided = static_cast<double>(2 * all_heads + 2 * kv_heads);
+  mlp.kept_divided += static_cast<double>((s.gated ? 3 : 2) * s.intermediate_size);
+  if (m.experts > 0) m.expert.kept_whole = static_cast<double>(width);  // what it makes
   m.block.kept_float32 = static_cast<double>(heads);  // attention keeps a log-sum-exp of each head
   m.output = {.name = "output", .parameters = {{"norm", width}}};
   if (!m.tied) m.output.parameters.push_back({"output", s.vocab_size, width, Divided::rows});
@@ -164,11 +181,14 @@ Model transformer(const TransformerSizes& s) {
 std::span<const TransformerSizes> known_transformers() { return kKnown; }
 
 std::optional<TransformerSizes> transformer_of(std::string_view size) {
-  std::string name(size);
-  std::ranges::transform(name, name.begin(), [](char c) {
-    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  });
-  const auto known = std::ranges::find(kKnown, name, &TransformerSizes::name);
+  const auto upper = [](std::string text) {
+    std::ranges::transform(text, text.begin(), [](char c) {
+      return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    });
+    return text;
+  };
+  const auto known = std::ranges::find(kKnown, upper(std::string(size)),
+                                       [&](const TransformerSizes& s) { return upper(s.name); });
   if (known != kKnown.end()) return *known;
   const auto parameters = number_of_parameters(size);
   if (!parameters) return std::nullopt;

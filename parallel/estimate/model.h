@@ -39,14 +39,20 @@ struct Part {
   std::size_t local_count(std::size_t tensor) const;
 };
 
-/// An embedding, equal blocks, and an output.
+/// An embedding, equal blocks, and an output. With experts, `block` has their router, and no MLP.
 struct Model {
   std::string name;
   std::size_t width = 0, vocabulary = 0, blocks = 0, heads = 0, kv_heads = 0, head_size = 0;
   Part embedding{}, block{}, output{};
-  bool tied = false;  // the output's matrix is the embedding's
+  bool tied = false;        // the output's matrix is the embedding's
+  std::size_t experts = 0;  // of a block
+  std::size_t top_k = 1;    // the experts to which a token goes
+  Part expert{};            // one of them; what it keeps is that of a row
 
   std::size_t parameters() const;
+  /// Those with which one token computes, of a block.
+  std::size_t active_of_block() const { return block.count() + top_k_of() * expert.count(); }
+  std::size_t top_k_of() const { return experts == 0 ? 0 : top_k; }
   /// Multiplications and additions of a token's forward, with attention (causal) to `sequence`
   /// tokens.
   double forward_flops(std::size_t sequence) const;
@@ -63,12 +69,15 @@ struct TransformerSizes {
   std::size_t intermediate_size = 0, vocab_size = 0;
   bool gated = true;  // the MLP has three matrices (SwiGLU), or two
   bool tie_word_embeddings = false;
+  std::size_t num_local_experts = 0;  // 0: one MLP for all tokens; intermediate_size is an expert's
+  std::size_t num_experts_per_tok = 2;
 };
 
 /// Throws Error(invalid_argument), which names the size that is missing or does not divide.
 Model transformer(const TransformerSizes& sizes);
 
-/// Published models by their size: "7B" (Llama 2), "8B", "70B", "405B" (Llama 3.1), "175B" (GPT-3).
+/// Published models by their size: "7B" (Llama 2), "8B", "70B", "405B" (Llama 3.1), "175B" (GPT-3),
+/// "8x7B", "8x22B" (Mixtral).
 std::span<const TransformerSizes> known_transformers();
 /// The known one of that name; for another number of parameters ("34B", "900M") sizes in the same
 /// proportions, with a name that says so. None: the text is no number of parameters.

@@ -33,7 +33,8 @@ std::string kind_of(const Mix& m) {
   } else {
     kind += m.stage == 3 ? m.replicas > 1 ? "HSDP" : "FSDP" : fmt::format("ZeRO-{}", m.stage);
   }
-  return kind + (m.context > 1 ? " with CP" : "") + (m.tensor > 1 ? " x TP" : "");
+  if (m.context > 1) kind += m.heads > 1 ? " with CP by heads" : " with CP";
+  return kind + (m.experts > 1 ? " with EP" : "") + (m.tensor > 1 ? " x TP" : "");
 }
 
 bool is_possible(const Mix& mix, const Model& model) {
@@ -66,6 +67,7 @@ void add_mixes(Mix mix, std::size_t sequences, std::vector<Mix>& all) {
           mix.replicas = replicas;
           mix.shards = data / replicas;
           if (mix.shards == 1 && stage == 3) continue;
+          if (mix.shards % mix.experts != 0) continue;
           all.push_back(mix);
         }
       }
@@ -101,14 +103,22 @@ std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& jo
       const int data = cluster.gpus / tensor / pipeline;
       for (const int context : divisors(data)) {
         if (shared != (context > 1)) continue;
-        const Mix mix{.shards = data,
-                      .tensor = tensor,
-                      .pipeline = pipeline,
-                      .context = context,
-                      .sequence = tensor > 1,
-                      .precision = job.precision,
-                      .length = job.length};
-        if (is_possible(mix, model)) add_mixes(mix, sequences, all);
+        for (const int experts : model.experts > 0 ? divisors(data) : std::vector<int>{1}) {
+          for (const int heads : divisors(context)) {
+            const Mix mix{.shards = data,
+                          .tensor = tensor,
+                          .pipeline = pipeline,
+                          .context = context,
+                          .heads = heads,
+                          .experts = experts,
+                          .sequence = tensor > 1,
+                          .precision = job.precision,
+                          .length = job.length};
+            // Heads are exchanged inside of a host.
+            if (heads * tensor > cluster.gpus_of_a_host) continue;
+            if (is_possible(mix, model)) add_mixes(mix, sequences, all);
+          }
+        }
       }
     }
   }

@@ -17,8 +17,9 @@ struct Job {
 };
 
 /// All mixes of the cluster's GPUs that the model can have: powers of two and other divisors along
-/// each dimension, tensor parallelism inside of a host, each stage, with and without recomputing,
-/// micro-batches of 1 to 8 sequences. `shared`: those in which ranks share sequences, instead.
+/// each dimension, tensor parallelism and the exchange of heads inside of a host, each stage, with
+/// and without recomputing, micro-batches of 1 to 8 sequences. `shared`: those in which ranks share
+/// sequences, instead.
 std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& job,
                        bool shared = false);
 

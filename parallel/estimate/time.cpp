@@ -43,15 +43,22 @@ StepTime time_of(const Mix& mix, const Model& model, const StepTraffic& traffic,
   t.compute = forward * (mix.recompute ? 4 : 3);
   const Spent tensor = spent(traffic.tensor, place(mix.tensor, 1, c), c);
   t.tensor = tensor.seconds;
-  const Spent context = spent(traffic.context, place(mix.context, mix.tensor, c), c);
+  const Spent context = spent(traffic.context, place(mix.ring(), mix.tensor * mix.heads, c), c);
+  const Spent heads = spent(traffic.heads, place(mix.heads, mix.tensor, c), c);
   const double attention =
       t.compute * model.attention_flops(mix.length) / model.forward_flops(mix.length);
-  t.context = std::max(0.0, context.seconds - attention);
+  const double of_ring = std::max(0.0, context.seconds - attention);
+  t.context = of_ring + heads.seconds;
+  const Spent rows = spent(traffic.experts, place(mix.experts, mix.tensor * mix.context, c), c);
+  const Spent balance = spent(traffic.balance, place(mix.data(), mix.tensor, c), c);
+  t.experts = rows.seconds + balance.seconds;
   const int width = mix.stage == 0 ? mix.data() : mix.shards;
   const Spent data = spent(traffic.data, place(width, mix.tensor, c), c);
   const Spent replicas =
       spent(traffic.replicas, place(mix.replicas, mix.tensor * mix.shards, c), c);
-  t.data = data.seconds + replicas.seconds;
+  const Spent same =
+      spent(traffic.same_experts, place(width / mix.experts, mix.tensor * mix.experts, c), c);
+  t.data = data.seconds + replicas.seconds + same.seconds;
   // Stage 3 gathers during forward and backward. The others reduce during the backward alone, and
   // stages 1 and 2 gather after the step, when nothing computes.
   const double backward = t.compute - forward;
@@ -71,16 +78,17 @@ StepTime time_of(const Mix& mix, const Model& model, const StepTraffic& traffic,
   const auto calls = static_cast<double>(traffic.data.total().calls);
   if (calls > 0) t.data_exposed = std::max(t.data_exposed, t.data / calls);
   t.latency = tensor.latency;
-  if (t.context > 0) t.latency += t.context * context.latency / context.seconds;
+  t.latency += heads.latency + rows.latency + balance.latency;
+  if (of_ring > 0) t.latency += of_ring * context.latency / context.seconds;
   if (t.data > 0) {
-    t.latency += t.data_exposed * (data.latency + replicas.latency) / t.data;
+    t.latency += t.data_exposed * (data.latency + replicas.latency + same.latency) / t.data;
   }
   // 1F1B: (p - 1) micro-batches' time, and their messages.
   const auto stages = static_cast<double>(mix.pipeline), m = static_cast<double>(mix.micro_batches);
   if (mix.pipeline > 1) {
     const Spent messages =
         spent(traffic.pipeline, place(mix.pipeline, mix.tensor * mix.data(), c), c);
-    t.bubble = (stages - 1) / m * (t.compute + t.tensor + t.context + messages.seconds);
+    t.bubble = (stages - 1) / m * (t.compute + t.tensor + t.context + t.experts + messages.seconds);
   }
   return t;
 }

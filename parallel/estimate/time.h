@@ -35,13 +35,14 @@ std::string_view name(Wall wall);
 struct StepTime {  // seconds
   double compute = 0;
   double tensor = 0;                  // all of it is exposed
-  double context = 0;                 // what attention does not hide
+  double context = 0;                 // rows for heads, and what attention does not hide of a ring
+  double experts = 0;                 // rows to experts and back: all of it is exposed
   double data = 0, data_exposed = 0;  // what backward and forward do not hide
   double bubble = 0;
   double latency =
       0;  // the part of the exposed communication that more bandwidth would not shorten
 
-  double exposed() const { return tensor + context + data_exposed; }
+  double exposed() const { return tensor + context + experts + data_exposed; }
   double total() const { return compute + exposed() + bubble; }
 };
 

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "parallel/data_parallel/buckets.h"
+#include "parallel/sequence/heads.h"
 #include "parallel/sequence/kernel.h"
 #include "parallel/sharded/layout.h"
 
@@ -23,10 +24,24 @@ class Calls {
     call.type = type;
     call.sends = sends;
     const Traffic::Count one = traffic_of(call, 0, size_);
-    traffic_[collective] += {one.calls * times, one.sent * times, one.received * times};
+    add(collective, one, times);
+  }
+  void add_to_each(const std::vector<std::size_t>& in, const std::vector<std::size_t>& out,
+                   DataType type, std::size_t times) {
+    if (size_ == 1) return;
+    Call call;
+    call.collective = Collective::all_to_all_v;
+    call.type = type;
+    call.in_counts = in;
+    call.out_counts = out;
+    add(call.collective, traffic_of(call, 0, size_), times);
   }
 
  private:
+  void add(Collective collective, const Traffic::Count& one, std::size_t times) {
+    traffic_[collective] += {one.calls * times, one.sent * times, one.received * times};
+  }
+
   Traffic& traffic_;
   const int size_;
 };
@@ -41,8 +56,14 @@ class Counting {
         units_(units_of(mix, model, stage)) {}
 
   StepTraffic all() {
-    mix_.stage == 0 ? replicas() : shards();
+    reduce(mix_, units_, traffic_.data);
+    const std::vector<HeldUnit> of_experts = expert_units_of(mix_, model_, stage_);
+    if (!of_experts.empty()) {
+      reduce(estimate::of_experts(mix_), of_experts, traffic_.same_experts);
+    }
     context();
+    heads();
+    experts();
     tensor();
     pipeline();
     norm();
@@ -53,34 +74,39 @@ class Counting {
   bool first() const { return stage_ == 0; }
   bool last() const { return stage_ == mix_.pipeline - 1; }
 
+  void reduce(const Mix& mix, const std::vector<HeldUnit>& units, Traffic& data) {
+    mix.stage == 0 ? replicas(mix, units, data) : shards(mix, units, data);
+  }
+
   /// Buckets from the last parameter to the first. (The order that the engine learns may cut them
   /// elsewhere.)
-  void replicas() {
+  static void replicas(const Mix& mix, const std::vector<HeldUnit>& units, Traffic& data) {
     std::vector<Parameter> parameters;
-    for (const HeldUnit& held : units_) {
+    for (const HeldUnit& held : units) {
       for (std::size_t i = 0; i < held.times; ++i) {
         for (const UnitParameter& p : held.unit.parameters) {
-          parameters.push_back({p.name, {p.count}, mix_.precision.gradient});
+          parameters.push_back({p.name, {p.count}, mix.precision.gradient});
         }
       }
     }
     std::vector<std::uint32_t> order(parameters.size());
     std::iota(order.rbegin(), order.rend(), 0U);
-    Calls calls(traffic_.data, mix_.data());
+    Calls calls(data, mix.data());
     for (const Bucket& b : lay_out(parameters, order, DataParallelPolicy{}).buckets) {
       calls.add(Collective::all_reduce, b.count, b.type);
     }
   }
 
-  void shards() {
-    const Policy policy = mix_.policy();
-    const Precision& types = mix_.precision;
-    Calls data(traffic_.data, mix_.shards), replicas(traffic_.replicas, mix_.replicas);
-    for (const HeldUnit& held : units_) {
+  void shards(const Mix& mix, const std::vector<HeldUnit>& units, Traffic& of_data) {
+    const Policy policy = mix.policy();
+    const Precision& types = mix.precision;
+    Calls data(of_data, mix.shards), replicas(traffic_.replicas, mix.replicas);
+    for (const HeldUnit& held : units) {
       // Stage 3 gathers a unit for each use, and again for its backward.
       const std::size_t gathers =
-          mix_.stage == 3 ? 2 * static_cast<std::size_t>(held.uses) * mix_.micro_batches : 1;
-      const UnitLayout layout = layout_of(held, policy);
+          mix.stage == 3 ? 2 * static_cast<std::size_t>(held.uses) * mix.micro_batches : 1;
+      const UnitLayout layout(held.unit, policy.layout, static_cast<std::size_t>(mix.shards),
+                              policy.alignment);
       for (const Piece& piece : layout.pieces()) {
         if (piece.block == 0) continue;
         data.add(Collective::all_gather, piece.block, types.compute, gathers * held.times);
@@ -93,20 +119,75 @@ class Counting {
     replicas.add(Collective::all_reduce, 2, DataType::uint64);
   }
 
+  std::size_t backwards() const {  // of blocks
+    return blocks_of(mix_, model_, stage_) * mix_.micro_batches;
+  }
+  std::size_t forwards() const { return backwards() * (mix_.recompute ? 2 : 1); }
+  std::vector<sequence::HeadShare> head_shares() const {
+    const auto tensor = static_cast<std::size_t>(mix_.tensor);
+    return sequence::share_heads(model_.heads / tensor, model_.kv_heads / tensor,
+                                 static_cast<std::size_t>(mix_.heads));
+  }
+
   /// The attention of each block: keys and values go round, and in the backward they and the sums
   /// of their gradients, which come home.
   void context() {
+    if (mix_.ring() == 1) return;
     const DataType type = mix_.precision.compute;
-    const auto ranks = static_cast<std::size_t>(mix_.context);
-    const std::size_t count =
-        mix_.rows() * model_.kv_heads / static_cast<std::size_t>(mix_.tensor) * model_.head_size;
-    const std::size_t backwards = blocks_of(mix_, model_, stage_) * mix_.micro_batches;
-    const std::size_t rounds = backwards * (mix_.recompute ? 3 : 2);
-    Calls calls(traffic_.context, mix_.context);
+    const auto ranks = static_cast<std::size_t>(mix_.ring());
+    const std::size_t count = mix_.rows() * static_cast<std::size_t>(mix_.heads) *
+                              head_shares().front().keys.count * model_.head_size;
+    Calls calls(traffic_.context, mix_.ring());
     for (const bool sends : {false, true}) {
-      calls.add(Collective::send_recv, count, type, 2 * (ranks - 1) * rounds, sends);
-      calls.add(Collective::send_recv, count, sequence::wide(type), 2 * ranks * backwards, sends);
+      calls.add(Collective::send_recv, count, type, 2 * (ranks - 1) * (forwards() + backwards()),
+                sends);
+      calls.add(Collective::send_recv, count, sequence::wide(type), 2 * ranks * backwards(), sends);
     }
+  }
+
+  /// Of q, k, v and out: rows of all heads become all rows of some heads, or the other way round.
+  void heads() {
+    if (mix_.heads == 1) return;
+    const std::vector<sequence::HeadShare> shares = head_shares();
+    Calls calls(traffic_.heads, mix_.heads);
+    const auto exchange = [&](sequence::Range sequence::HeadShare::*which, bool to_heads,
+                              std::size_t times) {
+      std::vector<std::size_t> counts;
+      for (const sequence::HeadShare& s : shares) {
+        counts.push_back(mix_.rows() * (s.*which).count * model_.head_size);
+      }
+      const std::vector<std::size_t> own(counts.size(), counts.front());
+      if (counts == own) {
+        calls.add(Collective::all_to_all, own.front(), mix_.precision.compute, times);
+      } else if (to_heads) {
+        calls.add_to_each(counts, own, mix_.precision.compute, times);
+      } else {
+        calls.add_to_each(own, counts, mix_.precision.compute, times);
+      }
+    };
+    constexpr auto kQueries = &sequence::HeadShare::queries, kKeys = &sequence::HeadShare::keys;
+    exchange(kQueries, true, forwards());  // q
+    exchange(kKeys, true, 2 * forwards());
+    exchange(kQueries, false, forwards());  // out
+    exchange(kQueries, true, backwards());  // and its gradient
+    exchange(kQueries, false, backwards());
+    exchange(kKeys, false, 2 * backwards());
+  }
+
+  /// Rows of tokens go to experts and back, in the forward and in the backward, a wave for each
+  /// expert of a rank.
+  void experts() {
+    if (model_.experts == 0) return;
+    Calls(traffic_.balance, mix_.data())
+        .add(Collective::all_reduce, 2 * model_.experts + 1, DataType::float64,
+             mix_.balance ? forwards() : 0);
+    const auto ranks = static_cast<std::size_t>(mix_.experts);
+    const std::size_t own = model_.experts / ranks;
+    const std::vector<std::size_t> rows(ranks,
+                                        mix_.rows() * model_.top_k * model_.width / model_.experts);
+    Calls calls(traffic_.experts, mix_.experts);
+    calls.add(Collective::all_to_all, own + 1, DataType::uint64, forwards());
+    calls.add_to_each(rows, rows, mix_.precision.compute, 2 * own * (forwards() + backwards()));
   }
 
   void tensor() {
@@ -167,9 +248,16 @@ class Counting {
 
   /// One number of each rank of an axis that divides gradients.
   void norm() {
-    if (mix_.stage > 0) one_number(traffic_.data, mix_.shards);
-    one_number(traffic_.tensor, mix_.tensor);
-    one_number(traffic_.pipeline, mix_.pipeline);
+    const int groups = mix_.experts > 1 ? 2 : 1;  // of parameters that the same ranks have
+    if (mix_.stage > 0) {
+      one_number(traffic_.data, mix_.shards);
+      if (groups == 2) one_number(traffic_.same_experts, mix_.shards / mix_.experts);
+    }
+    one_number(traffic_.experts, mix_.experts);
+    for (int g = 0; g < groups; ++g) {
+      one_number(traffic_.tensor, mix_.tensor);
+      one_number(traffic_.pipeline, mix_.pipeline);
+    }
   }
   static void one_number(Traffic& traffic, int size) {
     Calls(traffic, size).add(Collective::all_gather, 1, DataType::float64);
@@ -204,7 +292,8 @@ class Counting {
 
 Traffic::Count StepTraffic::total() const {
   Traffic::Count all;
-  for (const Traffic* t : {&data, &replicas, &context, &tensor, &pipeline, &ends})
+  for (const Traffic* t : {&data, &replicas, &context, &heads, &experts, &balance, &same_experts,
+                           &tensor, &pipeline, &ends})
     all += t->total();
   return all;
 }

@@ -8,9 +8,13 @@
 namespace tutti::parallel::estimate {
 
 struct StepTraffic {
-  Traffic data;      // the axis of shards; without shards, of all replicas
-  Traffic replicas;  // of the same shards
-  Traffic context;   // the ranks that share a sequence
+  Traffic data;          // the axis of shards; without shards, of all replicas
+  Traffic replicas;      // of the same shards
+  Traffic context;       // the ranks that share a sequence, in a ring
+  Traffic heads;         // and those of them that exchange rows for heads
+  Traffic experts;       // the ranks that divide the experts: of balanced layers
+  Traffic balance;       // all data-parallel ranks: how busy experts are
+  Traffic same_experts;  // as `data`, of the ranks that have the same experts
   Traffic tensor;
   Traffic pipeline;
   Traffic ends;  // the first and the last stage, of tied parameters

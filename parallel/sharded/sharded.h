@@ -132,6 +132,8 @@ class ShardedDataParallel {
   /// Scales the gradients, in the step that follows, so that their norm is at most `most`. Returns
   /// the norm before; if that is not finite, call discard_gradients() instead of step().
   double clip_gradients(double most, std::span<Axis* const> also = {});
+  /// The same, where the norm is `norm`: of this engine's gradients and of others.
+  void clip_gradients(double most, double norm);
   /// Leaves units without a backward since the last step unchanged.
   void step(const Optimizer& optimizer);
   /// Instead of step().

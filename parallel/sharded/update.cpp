@@ -117,8 +117,14 @@ double ShardedDataParallel::gradient_norm(std::span<Axis* const> also) {
 double ShardedDataParallel::clip_gradients(double most, std::span<Axis* const> also) {
   if (!(most >= 0)) misused(fmt::format("gradients are clipped to a norm of {}", most));
   const double norm = gradient_norm(also);
-  gradient_scale_ = norm > most ? most / norm : 1;
+  clip_gradients(most, norm);
   return norm;
+}
+
+void ShardedDataParallel::clip_gradients(double most, double norm) {
+  if (!(most >= 0)) misused(fmt::format("gradients are clipped to a norm of {}", most));
+  if (!finished_) misused("clip_gradients() before finish_backward()");
+  gradient_scale_ = norm > most ? most / norm : 1;
 }
 
 void ShardedDataParallel::step(const Optimizer& optimizer) {

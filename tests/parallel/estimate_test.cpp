@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "hybrid_model.h"
 #include "parallel/estimate/recommend.h"
-#include "parallel/sequence/attention.h"
 #include "parallel/sharded/sharded.h"
 #include "tests/support/thread_ranks.h"
 
@@ -28,7 +27,8 @@ TEST(EstimatedModel, PublishedSizesHaveTheirPublishedParameters) {
   for (const Published& p :
        {Published{"1B", 1.236e9}, Published{"3B", 3.213e9}, Published{"7B", 6.738e9},
         Published{"8B", 8.030e9}, Published{"13B", 13.016e9}, Published{"70B", 70.554e9},
-        Published{"175B", 174.6e9}, Published{"405B", 405.85e9}}) {
+        Published{"175B", 174.6e9}, Published{"405B", 405.85e9}, Published{"8x7B", 46.70e9},
+        Published{"8x22B", 140.63e9}}) {
     const Model model = transformer(*transformer_of(p.name));
     EXPECT_NEAR(static_cast<double>(model.parameters()) / p.parameters, 1, 1e-3) << p.name;
   }
@@ -70,6 +70,9 @@ TEST(EstimatedModel, WhatIsMissingOrDoesNotDivideIsNamed) {
   EXPECT_EQ(refused({.stage = 4}), "there is no ZeRO stage 4");
   EXPECT_EQ(refused({.shards = 6, .context = 4}),
             "4 ranks that share a sequence do not divide the 6 data-parallel ranks");
+  EXPECT_EQ(refused({.shards = 4, .experts = 2}), "2 ranks do not divide the 0 experts of 8B");
+  EXPECT_EQ(refused({.shards = 64, .context = 64, .heads = 64}),
+            "32 heads are too few for 64 ranks that exchange rows for heads");
   EXPECT_EQ(refused({.shards = 4, .context = 4, .length = 1002}),
             "4 ranks that share a sequence do not divide its 1002 tokens into two chunks for each");
 }
@@ -231,56 +234,6 @@ TEST(EstimatedTraffic, IsWhatTrainingCarries) {
         EXPECT_EQ(text(got.ends), text(expected.ends)) << what;
       }
     });
-  }
-}
-
-// What ring attention carries for the blocks of a model, and holds in a call.
-TEST(EstimatedTraffic, OfASharedSequenceIsWhatTheRingCarries) {
-  const Model model = transformer({.name = "small",
-                                   .hidden_size = 64,
-                                   .num_hidden_layers = 3,
-                                   .num_attention_heads = 8,
-                                   .num_key_value_heads = 2,
-                                   .head_dim = 16,
-                                   .intermediate_size = 128,
-                                   .vocab_size = 100});
-  for (const int context : {2, 4}) {
-    for (const bool recompute : {false, true}) {
-      for (const DataType type : {DataType::bfloat16, DataType::float64}) {
-        Mix mix{.shards = 4,
-                .context = context,
-                .stage = 3,
-                .recompute = recompute,
-                .precision = Precision::of(type),
-                .length = 64,
-                .micro_batches = 2};
-        check(mix, model);
-        const Traffic expected = traffic(mix, model, 0).context;
-        const double held = memory(mix, model, 0).in_use;
-        mix.context = 1;  // as many tokens, without a ring
-        mix.length /= static_cast<std::size_t>(context);
-        const double without = memory(mix, model, 0).in_use;
-        run_thread_ranks(context, [&](Communicator& world) {
-          CommunicatorAxis axis(world);
-          sequence::ContextParallelAttention layer(
-              {.keys = &axis},
-              {.name = "block", .sequence = 64, .heads = 8, .kv_heads = 2, .dim = 16, .type = type},
-              sequence::plain_kernel(), {.order = sequence::SequenceOrder::zigzag});
-          const std::size_t bytes = layer.rows() * 8 * 16 * size_of(type);
-          std::vector<std::byte> q(bytes), out(bytes), dq(bytes), dk(bytes), dv(bytes);
-          sequence::ContextParallelAttention::Saved saved;
-          axis.reset_traffic();
-          for (std::size_t i = 0; i < model.blocks * mix.micro_batches; ++i) {
-            for (int times = 0; times < (recompute ? 2 : 1); ++times) {
-              layer.forward(q.data(), q.data(), q.data(), out.data(), saved);
-            }
-            layer.backward(out.data(), saved, dq.data(), dk.data(), dv.data());
-          }
-          EXPECT_EQ(text(axis.traffic()), text(expected));
-          EXPECT_EQ(static_cast<double>(layer.call_bytes()), held - without);
-        });
-      }
-    }
   }
 }
 

@@ -267,6 +267,11 @@ TEST_F(Cli, ExplainsWhatWouldRun) {
   ASSERT_EQ(tutti("explain all_reduce 64K -n 16 --cores 16 --domains 4 --machine defaults"), 0);
   EXPECT_CONTAINS(out, "on 16 cores with 4 last-level caches");
   EXPECT_CONTAINS(out, "\n* hierarchical_");
+  ASSERT_EQ(tutti("explain all_reduce 16M bfloat16 -n 4 --compressed --machine defaults"), 0)
+      << err;
+  EXPECT_CONTAINS(out, "\n* two_shot_compressed ");
+  EXPECT_CONTAINS(out, "of 64 bytes, 33 travel");
+  EXPECT_EQ(out.find(" ring "), std::string::npos) << out;
   ASSERT_EQ(tutti("explain barrier -n 3 --machine defaults"), 0) << err;
   EXPECT_CONTAINS(out, "* dissemination");
   ASSERT_EQ(tutti("explain --constants --machine defaults"), 0) << err;
@@ -276,6 +281,12 @@ TEST_F(Cli, ExplainsWhatWouldRun) {
 TEST_F(Cli, ExplainRefusesWhatMakesNoSense) {
   EXPECT_EQ(tutti("explain"), 2);
   EXPECT_CONTAINS(err, "tutti: name a collective and a size, as in 'tutti explain all_reduce 1M");
+  EXPECT_EQ(tutti("explain all_gather --compressed"), 2);
+  EXPECT_CONTAINS(err, "--compressed is for all_reduce, not for all_gather");
+  EXPECT_EQ(tutti("explain all_reduce 1M float64 --compressed"), 2);
+  EXPECT_CONTAINS(err, "--compressed is for float16, bfloat16 and float32, not for float64");
+  EXPECT_EQ(tutti("explain all_reduce 1M --compressed --invariant"), 2);
+  EXPECT_CONTAINS(err, "such a sum is approximate");
   EXPECT_EQ(tutti("explain all_reduced"), 2);
   EXPECT_CONTAINS(err, "there is no collective 'all_reduced'; there are all_reduce, ");
   EXPECT_EQ(tutti("explain all_reduce 1X"), 2);

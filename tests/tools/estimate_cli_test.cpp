@@ -52,6 +52,36 @@ TEST_F(EstimateCli, ReadsAConfig) {
   EXPECT_CONTAINS(out, "0.12 billion parameters");
 }
 
+TEST_F(EstimateCli, KnowsMixturesOfExperts) {
+  ASSERT_EQ(tutti(std::string("estimate --model 8x7B --json") + kEight), 0) << err;
+  const auto all = nlohmann::json::parse(out);
+  EXPECT_EQ(all["parameters"], 46'702'792'704);
+  int with_experts = 0;
+  for (const auto& e : all["kinds"]) {
+    EXPECT_EQ(e["tensor"], 1);
+    if (e["experts"] == 1) continue;
+    ++with_experts;
+    EXPECT_NE(e["mix"].get<std::string>().find("with EP "), std::string::npos);
+    // To the experts and back, in the forward and in the backward; recomputing, once more.
+    const int passes = e["recompute"].get<bool>() ? 3 : 2;
+    const int waves = 2 * passes * 8 / e["experts"].get<int>();
+    if (e["pipeline"] == 1) {
+      EXPECT_EQ(e["traffic"]["experts"]["all_to_all_v"]["calls"].get<int>(),
+                waves * 32 * e["micro_batches"].get<int>());
+    }
+    EXPECT_GT(e["seconds"]["experts"], 0);
+  }
+  EXPECT_GT(with_experts, 0);
+  folder.write("config.json", R"({"model_type": "mixtral", "hidden_size": 4096,
+      "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+      "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8,
+      "num_experts_per_tok": 2})");
+  ASSERT_EQ(tutti(std::string("estimate --config config.json --json") + kEight), 0) << err;
+  EXPECT_EQ(nlohmann::json::parse(out)["parameters"], 46'702'792'704);
+  ASSERT_EQ(tutti(std::string("estimate --model 1B --experts 4 --json") + kEight), 0) << err;
+  EXPECT_GT(nlohmann::json::parse(out)["parameters"].get<double>(), 3e9);
+}
+
 TEST_F(EstimateCli, BadInputIsAnErrorThatSaysWhatToDo) {
   const auto refused = [&](const std::string& arguments, const std::string& what) {
     EXPECT_EQ(tutti("estimate " + arguments), 2) << arguments;
@@ -72,16 +102,18 @@ TEST_F(EstimateCli, BadInputIsAnErrorThatSaysWhatToDo) {
   refused("--config a.json", "a.json: this is no JSON object");
   folder.write("b.json", R"({"model_type": "llama", "hidden_size": 2048})");
   refused("--config b.json", "b.json: there is no num_hidden_layers");
-  folder.write("c.json", R"({"model_type": "mixtral", "num_local_experts": 8})");
-  refused("--config c.json", "c.json: a mixture of experts");
+  folder.write("c.json", R"({"model_type": "deepseek_v3", "n_routed_experts": 256})");
+  refused("--config c.json", "c.json: a mixture of experts with n_routed_experts");
+  refused("--model 7B --experts 4 --top-k 5", "num_experts_per_tok 5 is more than the 4 experts");
   folder.write("d.json", R"({"model_type": "llama", "hidden_size": -5})");
   refused("--config d.json", "d.json: hidden_size is no size");
 }
 
 TEST_F(EstimateCli, FormulasAreNamed) {
   ASSERT_EQ(tutti("estimate --formulas"), 0) << err;
-  for (const char* column : {"parameters", "gradients", "optimizer", "in use", "activations",
-                             "logits", "compute", "tensor", "ring", "data", "bubble"}) {
+  for (const char* column :
+       {"parameters", "gradients", "optimizer", "in use", "activations", "logits", "compute",
+        "tensor", "context", "experts", "data", "bubble"}) {
     EXPECT_CONTAINS(out, column);
   }
 }

@@ -33,6 +33,35 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", ["f4", "f2", ml_dtypes.bfloat16])
+def test_compressed_sums(size, dtype):
+    def body(comm):
+        # Integers up to 127 of a scale are exact; beside a large number small ones are lost.
+        mine = values(comm.rank, 64, dtype)
+        expected = sum(values(r, 64, "f8") for r in range(size)).astype(dtype)
+        same(comm.all_reduce(mine, np.zeros_like(mine), compressed=True), expected)
+        future = comm.all_reduce(mine.copy(), compressed=True, async_op=True)
+        same(future.result(), expected)
+        large = np.ones(16, dtype)
+        large[0] = 4096
+        comm.all_reduce(large, compressed=True)
+        if size > 1:
+            assert large[0] == 4096 * size and (large[1:] == 0).all()
+
+    run_threads(size, body)
+
+
+def test_compressed_calls_are_for_some_types():
+    def body(comm):
+        with pytest.raises(tutti.Error, match="has no compressed form"):
+            comm.all_reduce(np.zeros(4), compressed=True)
+        with pytest.raises(tutti.Error, match="no operator for Call::compressed"):
+            comm.all_reduce(np.zeros(4, "f4"), op="max", compressed=True)
+
+    run_threads(2, body)
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", NUMBERS + SMALL_FLOATS)
 @pytest.mark.parametrize("op", ["sum", "min", "max", "prod"])
 def test_reductions(size, dtype, op):

@@ -1,36 +1,17 @@
 // Every mix trains what one rank trains by torch alone: a GPT of float64, five steps of torch's own
 // AdamW with clipping. Ranks are threads.
+#include "tests/bindings/torch/mixes.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
 #include <cmath>
-#include <mutex>
 
-#include "examples/train/trainer.h"
 #include "tests/support/thread_ranks.h"
 
 namespace train {
 namespace {
-
-constexpr int kSteps = 5;
-
-Options tiny(bool tied = false) {
-  Options o;
-  o.shape = {
-      .vocabulary = 256, .length = 8, .width = 16, .heads = 4, .layers = 3, .type = at::kDouble};
-  o.shape.tied = tied;
-  o.batch = 8;
-  o.rate = 1e-2;
-  o.clip = 0.5;  // less than the norms that there are
-  o.text = TEXT;
-  return o;
-}
-
-struct Trained {
-  std::vector<double> losses, norms;
-  Tensor parameters;  // of all layers, one after the other
-};
 
 Trained by_torch_alone(const Options& o) {
   const auto layers = make_layers(o.shape, o.seed, 0, o.shape.layers + 2);
@@ -74,25 +55,6 @@ Trained by_torch_alone(const Options& o) {
   }
   std::vector<Tensor> flat;
   for (const Tensor& p : all) flat.push_back(p.detach().flatten());
-  result.parameters = at::cat(flat);
-  return result;
-}
-
-Trained by_rank(tutti::Communicator& world, Options o) {
-  o.fit(world.size());
-  Ranks ranks(world, o);
-  Trainer trainer(ranks, o);
-  const Text text(o.text);
-  Trained result;
-  for (std::uint64_t step = 1; step <= kSteps; ++step) {
-    const Trainer::Result of_step = trainer.step(text, step);
-    result.losses.push_back(of_step.loss);
-    result.norms.push_back(of_step.norm);
-  }
-  std::vector<Tensor> flat;
-  trainer.parameters().read([&](const tutti::libtorch::NamedTensor& p) {
-    flat.push_back(p.tensor.detach().clone().flatten());
-  });
   result.parameters = at::cat(flat);
   return result;
 }
@@ -262,6 +224,14 @@ TEST(Mixes, ThatCannotBeSayWhy) {
   EXPECT_NE(why(4, [](Options& o) { o.tp = 3; }).find("are 3 ranks, and there are 4"),
             std::string::npos);
   EXPECT_NE(why(4, [](Options& o) { o.replicas = 2; }).find("--replicas without --shard"),
+            std::string::npos);
+  EXPECT_NE(why(4, [](Options& o) { o.cp = 3; }).find("cp 3 x ep 1 of 4 dp ranks"),
+            std::string::npos);
+  EXPECT_NE(why(4, [](Options& o) { o.ep = 2; }).find("0 experts among 2 ep ranks"),
+            std::string::npos);
+  EXPECT_NE(why(4, [](Options& o) { o.tp = 2, o.shape.experts = 4; }).find("use --ep"),
+            std::string::npos);
+  EXPECT_NE(why(4, [](Options& o) { o.cp = 4, o.shape.length = 6; }).find("6 among 4 cp ranks"),
             std::string::npos);
   EXPECT_NE(why(3, [](Options&) {}).find("8 sequences among dp 3"), std::string::npos);
   EXPECT_NE(why(8, [](Options& o) { o.tp = 8; }).find("4 heads among 8"), std::string::npos);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "tests/support/contains.h"
@@ -281,7 +282,8 @@ std::map<int, double> losses(const std::string& out) {
 TEST(Train, PrintsTheEstimateBesideWhatItMeasures) {
   for (const char* const mix : {"", "--shard zero2", "--shard fsdp --replicas 2", "--tp 2",
                                 "--dp 2 --tp 2 --sequence --shard fsdp", "--pp 2 --micro-batches 4",
-                                "--tp 2 --pp 2 --micro-batches 4 --tied"}) {
+                                "--tp 2 --pp 2 --micro-batches 4 --tied", "--cp 4 --cp-heads 2",
+                                "--cp 2 --shard zero2 --micro-batches 2 --recompute"}) {
     Job job(train(4, std::string("--steps 4 --batch 16 ") + mix));
     ASSERT_EQ(job.wait(), 0) << mix << job.err();
     const std::string out = job.out();
@@ -308,14 +310,12 @@ struct CheckpointFolderOfTest {
   std::string option() const { return "--save " + path.string() + " "; }
 };
 
-// Whatever mix has saved, any other one goes on as if nobody had stopped.
-TEST(Train, AnyMixGoesOnWithAnyCheckpoint) {
-  const std::string common = "--rate 1e-2 --batch 16 ";
+/// Whatever mix of a model has saved, others go on as if nobody had stopped.
+void expect_mixes_go_on(const std::string& model, std::span<const char* const> mixes) {
+  const std::string common = "--rate 1e-2 --batch 16 " + model;
   Job whole(train(4, common + "--steps 8"));
   ASSERT_EQ(whole.wait(), 0) << whole.err();
   const auto expected = losses(whole.out());
-  const char* const mixes[] = {"--dp 2 --tp 2 --shard fsdp", "--tp 2 --pp 2 --micro-batches 4",
-                               "--shard zero2 --replicas 2", "--dp 1 --tp 4 --sequence", ""};
   for (std::size_t i = 0; i < std::size(mixes); ++i) {
     const char* const saves = mixes[i];
     const CheckpointFolderOfTest folder;
@@ -336,6 +336,23 @@ TEST(Train, AnyMixGoesOnWithAnyCheckpoint) {
       std::filesystem::remove_all(folder.path / "step-0000000008");
     }
   }
+}
+
+TEST(Train, AnyMixGoesOnWithAnyCheckpoint) {
+  const char* const mixes[] = {"--dp 2 --tp 2 --shard fsdp",
+                               "--tp 2 --pp 2 --micro-batches 4",
+                               "--shard zero2 --replicas 2",
+                               "--cp 4 --cp-heads 2",
+                               "--dp 1 --tp 4 --sequence",
+                               "--cp 2 --shard zero1",
+                               ""};
+  expect_mixes_go_on("", mixes);
+}
+
+TEST(Train, AnyMixGoesOnWithAnyCheckpointOfExperts) {
+  const char* const mixes[] = {"--ep 2 --shard fsdp", "--ep 4", "--shard zero2", "--ep 2 --cp 2",
+                               "--ep 2 --pp 2"};
+  expect_mixes_go_on("--experts 4 --balance 0 ", mixes);
 }
 
 // The same mix has the same bits.

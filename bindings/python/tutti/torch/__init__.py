@@ -20,7 +20,7 @@ import torch.distributed as _dist
 
 from tutti.torch.extension import load as _load
 
-__all__ = ["Options", "register", "use_by_default"]
+__all__ = ["Options", "compress", "register", "use_by_default"]
 
 
 @_dataclasses.dataclass(frozen=True)
@@ -74,6 +74,20 @@ def use_by_default() -> None:
     """
     register()
     _dist.Backend.default_device_backend_map["cpu"] = "tutti"
+
+
+def compress(group=None, compressed: bool = True) -> None:
+    """Has all_reduces of a group (None: the default one) send 8 bits for an element, from now on.
+
+    On every rank of the group, which has the backend "tutti" for CPU tensors. It is true of sums and averages
+    of float16, bfloat16 and float32, which become approximate; other calls stay what they were. Give DDP a
+    group of its own, as a program also sums what must be exact:
+
+        group = dist.new_group()
+        tutti.torch.compress(group)
+        model = DistributedDataParallel(model, process_group=group)
+    """
+    _load().compress(group or _dist.group.WORLD, compressed)
 
 
 register()

@@ -41,6 +41,9 @@ class Module:
             ctypes.c_size_t,
             ctypes.c_int,
         ]
+        self._compress = library.tutti_c10d_compress
+        self._compress.restype = None
+        self._compress.argtypes = [ctypes.c_char_p, ctypes.c_bool]
         self.torch_version = library.tutti_c10d_torch_version().decode()
         library.tutti_c10d_set_main_thread(threading.main_thread().ident)
 
@@ -74,3 +77,6 @@ class Module:
             return group._get_backend(torch.device("cpu"))
         finally:
             _c10d._unregister_process_group(place)
+
+    def compress(self, group, compressed: bool) -> None:
+        self._compress(group.group_name.encode(), compressed)

@@ -271,3 +271,34 @@ def body_refused(rank, world):
 
 def test_refused():
     run(2, body_refused)
+
+
+def body_compressed(rank, world):
+    import tutti.torch
+
+    group = dist.new_group()
+    tutti.torch.compress(group)
+    for dtype in torch.float32, torch.bfloat16, torch.float16:
+        # A small number beside a large one is lost in 8 bits, in this group alone.
+        x = torch.ones(16, dtype=dtype)
+        x[0] = 1024
+        exact, approximate = x.clone(), x.clone()
+        dist.all_reduce(exact)
+        assert exact[1] == world
+        dist.all_reduce(approximate, group=group, async_op=True).wait()
+        assert approximate[0] == 1024 * world and (approximate[1:] == 0).all()
+        dist.all_reduce(exact.copy_(x), MAX, group=group)
+        assert exact.equal(x)
+    double = torch.ones(16, dtype=torch.float64)
+    double[0] = 1024
+    dist.all_reduce(double, group=group)
+    assert double[1] == world
+    tutti.torch.compress(group, False)
+    again = torch.ones(16)
+    again[0] = 1024
+    dist.all_reduce(again, group=group)
+    assert again[1] == world
+
+
+def test_a_group_may_compress():
+    run(2, body_compressed)

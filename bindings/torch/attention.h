@@ -1,0 +1,50 @@
+// Attention over a sequence that ranks share, for libtorch: a function of autograd on the engine of
+// parallel/sequence, whose kernel is torch's flash attention for CPUs.
+//
+//     ContextParallelAttention attention({.keys = &mesh.axis("ring")},
+//                                        {.name = "attention", .sequence = 4096, .batch = 2,
+//                                         .heads = 8, .dim = 64},
+//                                        {.order = SequenceOrder::zigzag});
+//     x = input.index_select(0, attention.positions());     // this rank's positions
+//     out = attention.forward(q, k, v);                     // [rows, batch, heads, dim]
+//
+// One object serves all layers of the same shape, and any number of micro-batches at a time.
+#pragma once
+
+#include <memory>
+
+#include "../../parallel/sequence/attention.h"
+#include "tensors.h"
+
+namespace tutti::libtorch {
+
+/// Torch's flash attention for CPUs as the kernel of the engine, for float16, bfloat16, float32 and
+/// float64: the scores of a block are never in memory as a whole. Any thread may call it.
+parallel::sequence::Kernel flash_kernel();
+
+class ContextParallelAttention {
+ public:
+  /// Collective over both axes, which outlive it and all graphs. Throws as the engine does.
+  ContextParallelAttention(parallel::sequence::AttentionAxes axes,
+                           const parallel::sequence::AttentionShape& shape,
+                           parallel::sequence::AttentionOptions options = {},
+                           const parallel::sequence::Kernel& kernel = flash_kernel());
+
+  /// q [rows, batch, heads, dim]; k, v [rows, batch, kv_heads, dim]: of this rank's positions, of
+  /// all heads -> [rows, batch, heads, dim]. Collective, and so is its backward: all ranks in the
+  /// same order. Throws Error(invalid_argument) for a tensor of another shape or type.
+  Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v);
+  /// The place in the sequence of each of this rank's rows: int64 [rows].
+  Tensor positions() const;
+
+  /// Its memory.
+  parallel::sequence::ContextParallelAttention& engine() { return *engine_; }
+
+ private:
+  friend struct AttentionFunction;
+  const parallel::sequence::AttentionShape shape_;
+  const bool by_heads_;  // the engine then keeps what the backward needs
+  const std::shared_ptr<parallel::sequence::ContextParallelAttention> engine_;  // graphs keep it
+};
+
+}  // namespace tutti::libtorch
