@@ -271,8 +271,7 @@ bool Communicator::Impl::is_read_by_receiver(const Call& call) const {
 const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
   Binding& b = m.binding;
   const bool pulled = call.sends && is_read_by_receiver(call);
-  if (b.plan == nullptr || b.type != call.type || b.in.count != call.count ||
-      b.pulled != pulled) {
+  if (b.plan == nullptr || b.type != call.type || b.in.count != call.count || b.pulled != pulled) {
     Tables none;
     b = bind_call(call, *group, geometry, plans.point_to_point(call.peer, call.sends, pulled),
                   none);

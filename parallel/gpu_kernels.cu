@@ -1,6 +1,4 @@
 // The kernels, by elements (gpu_elements.h). All of them are limited by memory.
-#include "parallel/gpu_kernels.h"
-
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "core/error.h"
 #include "parallel/gpu_elements.h"
+#include "parallel/gpu_kernels.h"
 
 namespace tutti::parallel::gpu_kernels {
 namespace {

@@ -11,7 +11,7 @@ using device::MoveArguments;
 using device::Target;
 
 constexpr std::size_t kSpace = 1 << 16;  // of each operand
-constexpr std::size_t kSources = 17;      // at most
+constexpr std::size_t kSources = 17;     // at most
 
 template <class E>
 __global__ void run(MoveArguments m, device::Way way, bool* fine) {
@@ -53,8 +53,9 @@ void move(const CombineCase& c, const CombineData& data, device::Way way, const 
   on.put(kSources + 1, targets, sizeof targets);
   on.put(kSources + 1, &fine, sizeof fine, sizeof targets);
   std::byte* const last = on.operand(kSources + 1);
-  kernel_of<type>(c.canonical)<<<1, device::kThreads>>>(data.arguments(c, reinterpret_cast<const Target*>(last), 1),
-                                     way, reinterpret_cast<bool*>(last + sizeof targets));
+  kernel_of<type>(c.canonical)<<<1, device::kThreads>>>(
+      data.arguments(c, reinterpret_cast<const Target*>(last), 1), way,
+      reinterpret_cast<bool*>(last + sizeof targets));
 }
 
 using Move = void (*)(const CombineCase&, const CombineData&, device::Way, const OnDevice&);

@@ -1,9 +1,8 @@
 // On a GPU.
-#include "tests/gpu/engines_gpu.h"
-
 #include <cuda_runtime.h>
 
 #include "core/error.h"
+#include "tests/gpu/engines_gpu.h"
 
 namespace tutti::test {
 namespace {

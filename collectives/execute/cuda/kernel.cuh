@@ -62,9 +62,9 @@ const void* kernel_address(bool canonical) {
 }  // namespace tutti::device
 
 /// Defines kernel_of_<name>(), the kernels' addresses for the runtime.
-#define TUTTI_KERNEL(name)                             \
-  namespace tutti::device {                            \
-  const void* kernel_of_##name(bool canonical) {       \
-    return kernel_address<DataType::name>(canonical);  \
-  }                                                    \
+#define TUTTI_KERNEL(name)                            \
+  namespace tutti::device {                           \
+  const void* kernel_of_##name(bool canonical) {      \
+    return kernel_address<DataType::name>(canonical); \
+  }                                                   \
   }
