@@ -41,7 +41,7 @@ def test_compressed_sums(size, dtype):
         expected = sum(values(r, 64, "f8") for r in range(size)).astype(dtype)
         same(comm.all_reduce(mine, np.zeros_like(mine), compressed=True), expected)
         future = comm.all_reduce(mine.copy(), compressed=True, async_op=True)
-        same(future.result(), expected)
+        same(future.wait(), expected)
         large = np.ones(16, dtype)
         large[0] = 4096
         comm.all_reduce(large, compressed=True)
