@@ -15,8 +15,10 @@
 namespace tutti {
 namespace {
 
-/// From here on one copy by the receiver beats the two of slots, though these overlap.
-constexpr std::size_t kPulledBytes = std::size_t{16} << 10;
+/// From here on one copy by the receiver beats the two of slots, where ranks share cores. Where
+/// they do not, the two overlap, and are faster than reading lines that another core has written
+/// (docs/experiments.md#pulled-messages).
+constexpr std::size_t kPulledBytes = std::size_t{256} << 10;
 
 WaitPolicy policy_for(const Geometry& geometry, std::size_t ranks_here, const Options& options) {
   WaitPolicy policy;
@@ -264,7 +266,10 @@ inline Communicator::Impl::Messages* Communicator::Impl::repeated_message(const 
 
 bool Communicator::Impl::is_read_by_receiver(const Call& call) const {
   const std::size_t bytes = call.count * size_of(call.type);
-  if (bytes < kPulledBytes || !geometry.windows || !group->same_host(call.peer)) return false;
+  if (bytes < kPulledBytes || !policy.crowded || !geometry.windows ||
+      !group->same_host(call.peer)) {
+    return false;
+  }
   return group->one_process() || find_window(call.in, bytes).id != 0;
 }
 

@@ -1,6 +1,7 @@
 // Messages that the receiver copies from the sender's memory: those of one process, and those from
-// windows between ranks that treat each other as processes (TUTTI_APART).
+// windows between ranks that treat each other as processes (TUTTI_APART). The ranks share a core.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -51,6 +52,18 @@ Call message_call(bool sends, Window& memory, int peer) {
 
 class Pull : public testing::TestWithParam<bool> {
  protected:
+  Pull() {
+    sched_getaffinity(0, sizeof all_, &all_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int c = 0; c < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++c) {
+      if (CPU_ISSET(c, &all_)) CPU_SET(c, &one);
+    }
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  ~Pull() override { sched_setaffinity(0, sizeof all_, &all_); }
+
+  cpu_set_t all_;
   Environment environment_{{{"TUTTI_APART", GetParam() ? "1" : "0"}, {"TUTTI_CMA", "0"}}};
 };
 INSTANTIATE_TEST_SUITE_P(Messages, Pull, testing::Bool(), [](const auto& apart) {
