@@ -23,9 +23,9 @@ struct PlanRequest {
   bool scales = true;  // reductions: for every operator; false: for those alone that do not scale
                        // inputs (neither avg nor pre_multiplied_sum), which saves copies
   std::vector<int> groups = {};  // hierarchical: ranks of each group, if that is no rule as `group`
-  bool in_order =
-      false;  // reductions: the sum of a group, then the groups' sums in their order, so
-              // that the bits of float32 and float64 are invariant (Invariance::wide)
+  /// Reductions: the sum of a group, then the groups' sums in their order, so that the bits of
+  /// float32 and float64 are invariant (Invariance::wide).
+  bool in_order = false;
 };
 
 /// Whether an algorithm for this collective that is composed of two needs groups of equal size.

@@ -129,11 +129,13 @@ class Reducer {
       at += head;
     }
     const std::size_t steps_end = at + (end - at) / kStepBytes * kStepBytes;
-    if (kHasPair && is_pair()) {
-      if constexpr (kHasPair) stream ? pair<true>(at, steps_end) : pair<false>(at, steps_end);
-    } else {
-      for (; at < steps_end; at += kStepBytes) step(at, stream);
+    if constexpr (kHasPair) {
+      if (is_pair()) {
+        stream ? pair<true>(at, steps_end) : pair<false>(at, steps_end);
+        at = steps_end;
+      }
     }
+    for (; at < steps_end; at += kStepBytes) step(at, stream);
     vectors(steps_end, end);
   }
 
@@ -294,7 +296,7 @@ class Reducer {
   // How many sources a tree in registers takes. The code is kept small where more would not be
   // faster: a partial step has few bytes, and 8-bit floats spend the time in conversions.
   template <int n>
-  static constexpr std::size_t kInRegisters = n == kUnroll&& Type::kParts < 4 ? 8 : 1;
+  static constexpr std::size_t kInRegisters = (n < kUnroll || Type::kParts == 4) ? 1 : 8;
 
   template <int n, class Place>
   HWY_INLINE void reduce_tree(Unpacked* sums, const Place& place) const {

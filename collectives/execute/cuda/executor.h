@@ -43,8 +43,8 @@ struct DeviceBinding {
   bool windows = false;     // the plan addresses other ranks' memory
   bool link_data = true;    // its links carry data, not only signals
   bool tiles_by_lane = false;
-  bool canonical =
-      false;  // sums and products of floats have the canonical order; the same on all ranks
+  /// Sums and products of floats have the canonical order. The same on all ranks.
+  bool canonical = false;
   // Of a user's plan; 0 for ours. The same on all ranks:
   std::uint32_t plan_channels = 0;  // PlanNeeds::channels
   std::uint32_t tmp_chunks = 0;     // PlanNeeds::tmp_chunks

@@ -18,20 +18,10 @@ void Operation::pull(const Action& action, std::size_t shift) {
       mismatch(r.rank, elements * element_, r.link->tag(), bytes);
     }
   }
-  CompiledOperand there{};
-  there.where = CompiledOperand::peer_in;
-  there.rank = r.rank;
   const std::size_t length = std::min(lanes_.front().tile_bytes, bytes - shift);
-  const std::byte* const from = peer_target(there, length, shift).pointer;
-  std::byte* const to = binding_->out.base + shift;
-  void* destinations[] = {to};
-  const Source sources[] = {{from}};
-  if (to != from) {
-    CombineOptions options;
-    if (stream_) options.stream = 1;
-    combine_(destinations, sources, length / element_, options);
-  }
-  check_still_valid();
+  const CompiledOperand operands[] = {{.where = CompiledOperand::out},
+                                      {.where = CompiledOperand::peer_in, .rank = r.rank}};
+  move_combined(action, {operands, 1, 1, length / element_, /*remote=*/true}, shift, true);
   if (shift + length < bytes) return;
   r.link->free();
   ring(*r.doorbell);
