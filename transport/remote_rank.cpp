@@ -350,7 +350,13 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
   std::string why;
   std::optional<Loss> lost;
   std::optional<Reactor::Time> again;
-  bool asks = false;
+  bool asks = false, is_last_look = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_last_look = ended_ && now - *ended_ >= kLastData;
+  }
+  // This thread may come late, so what came in time may lie there unread.
+  if (is_last_look) wire_.take_last();
   {
     const std::lock_guard lock(mutex_);
     if (is_lost()) return std::nullopt;

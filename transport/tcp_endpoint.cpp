@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::size_t kWaste = 65536;
 
+/// Of a socket whose peer has closed it, or died; 0: the end of what it had sent.
+bool is_hang_up(int error) { return error == 0 || error == ECONNRESET || error == EPIPE; }
+
 }  // namespace
 
 const Endpoint::Abilities& TcpEndpoint::abilities() const {
@@ -41,8 +44,16 @@ bool TcpEndpoint::is_delivered() {
 
 void TcpEndpoint::fail_after(int error) {
   // So it is too where a process has died, which the control stream knows.
-  const bool gone = error == 0 || error == ECONNRESET || error == EPIPE;
-  fail(gone ? "the connection for data broke" : error == EBADMSG ? kAltered : std::strerror(error));
+  fail(is_hang_up(error)  ? "the connection for data broke"
+       : error == EBADMSG ? kAltered
+                          : std::strerror(error));
+}
+
+void TcpEndpoint::cannot_send(int error) {
+  if (!is_hang_up(error)) return fail_after(error);
+  hung_up_ = true;
+  first_.drop();
+  second_.drop();
 }
 
 // --- Sending -------------------------------------------------------------------------------------
@@ -50,6 +61,11 @@ void TcpEndpoint::fail_after(int error) {
 void TcpEndpoint::Outlet::begin() {
   copied.clear();
   parts = next = 0;
+}
+
+void TcpEndpoint::Outlet::drop() {
+  for (std::size_t p = next; p < parts; ++p) payloads[p].keeps.reset();
+  begin();
 }
 
 void TcpEndpoint::Outlet::add(const void* data, std::size_t bytes, std::uint64_t put,
@@ -99,10 +115,11 @@ bool TcpEndpoint::send(const MessageHeader& header, const void* control) {
 }
 
 void TcpEndpoint::send_batch(Outlet& o) {
+  if (hung_up_) return o.drop();
   while (!o.is_sent() && !failed_) {
     ssize_t sent = o.stream.send(std::span(o.io).subspan(o.next, o.parts - o.next));
     if (sent < 0) {
-      if (errno != EAGAIN) fail_after(errno);
+      if (errno != EAGAIN) cannot_send(errno);
       return;
     }
     while (sent > 0) {
@@ -115,7 +132,7 @@ void TcpEndpoint::send_batch(Outlet& o) {
       o.payloads[o.next++].keeps.reset();
     }
   }
-  if (!failed_ && !o.stream.flush() && errno != EAGAIN) fail_after(errno);
+  if (!failed_ && !o.stream.flush() && errno != EAGAIN) cannot_send(errno);
 }
 
 bool TcpEndpoint::submit() {
@@ -184,14 +201,12 @@ bool TcpEndpoint::receive() {
     asked += room;
   }
   const ssize_t got = first_.stream.receive(std::span(parts).first(count));
-  if (got < 0) {
-    if (errno != EAGAIN) fail_after(errno);
-    return false;
-  }
-  if (got == 0) {
-    while (!coming_.empty() && !failed_ && receive_second()) {
+  if (got <= 0) {
+    const int error = got == 0 ? 0 : errno;
+    if (error == EAGAIN) return false;
+    while (is_hang_up(error) && !coming_.empty() && !failed_ && receive_second()) {
     }
-    fail_after(0);
+    fail_after(error);
     return false;
   }
   taken_ += static_cast<std::size_t>(got);

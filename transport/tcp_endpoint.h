@@ -39,7 +39,7 @@ class TcpEndpoint final : public Endpoint {
   void poll() override;
   std::uint64_t appended() const override { return appended_; }
   std::uint64_t completed() const override;
-  bool is_flushed() override { return !first_.has_unsent() && !second_.has_unsent(); }
+  bool is_flushed() override { return hung_up_ || (!first_.has_unsent() && !second_.has_unsent()); }
   bool is_delivered() override;
   void take_back(const std::byte* begin, const std::byte* end) override;
   void redirect(std::uint32_t link) override;
@@ -47,7 +47,7 @@ class TcpEndpoint final : public Endpoint {
     return {first_.stream.fd(), second_.stream.fd()};
   }
   bool wants_room(std::size_t which) const override {
-    return (which == 0 ? first_ : second_).has_unsent();
+    return !hung_up_ && (which == 0 ? first_ : second_).has_unsent();
   }
   void close(bool in_peace) override;
 
@@ -72,6 +72,7 @@ class TcpEndpoint final : public Endpoint {
     bool is_sent() const { return next == parts; }
     bool has_unsent() const { return !is_sent() || stream.has_unsent(); }
     void begin();
+    void drop();  // what is not sent
     void add(const void* data, std::size_t bytes, std::uint64_t put, std::shared_ptr<void> keeps);
   };
   /// A header, and what is short behind it: one part costs less than two.
@@ -107,8 +108,11 @@ class TcpEndpoint final : public Endpoint {
   std::byte* waste(std::size_t& bytes);
   bool heard(Heard heard);
   void fail_after(int error);
+  /// The peer takes nothing any more, but what it had sent before is still to be read.
+  void cannot_send(int error);
 
   Outlet first_, second_;
+  bool hung_up_ = false;  // the peer has: what is to be sent is dropped
   bool sends_on_second_ = false, receives_on_second_ = false;  // long messages
   bool filling_ = false, is_second_free_ = false;              // the batch
   std::array<Head, kHeaders> heads_;

@@ -21,6 +21,8 @@ constexpr auto kMemoryBack = std::chrono::seconds(2);
 // After so long, a thread that waits for it leaves the core, and the wire's lock, to others.
 constexpr auto kYields = std::chrono::milliseconds(1);
 constexpr auto kNap = std::chrono::microseconds(100);
+// Each takes in a part of what a kernel holds for a socket, which is some megabytes.
+constexpr int kLastLooks = 64;
 
 }  // namespace
 
@@ -392,22 +394,28 @@ void Wire::note_poll() {
   if (listening_.load(std::memory_order_relaxed) && listening_.exchange(false)) owner_.on_polled();
 }
 
-void Wire::drive(bool tells) {
-  std::vector<std::uint64_t> left;
-  bool moved = false;
-  {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock || closed_) return;
+void Wire::take_in(int looks, bool tells, std::unique_lock<std::mutex> lock) {
+  if (closed_) return;
+  for (; looks > 0 && !closed_; --looks) {
     endpoint_->poll();
     if (!ends_.empty()) settle_ends();
-    tells = std::exchange(owes_much_, false) || tells;
-    if (has_unsent() || (tells && !owing_.empty())) push();
-    left.swap(heard_left_);
-    moved = settle();
   }
+  tells = std::exchange(owes_much_, false) || tells;
+  if (has_unsent() || (tells && !owing_.empty())) push();
+  std::vector<std::uint64_t> left;
+  left.swap(heard_left_);
+  const bool moved = settle();
+  lock.unlock();
   if (moved) owner_.on_moved();
   for (const std::uint64_t group : left) owner_.on_left(group);
 }
+
+void Wire::drive(bool tells) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) take_in(1, tells, std::move(lock));
+}
+
+void Wire::take_last() { take_in(kLastLooks, true, std::unique_lock(mutex_)); }
 
 void Wire::poll() {
   note_poll();

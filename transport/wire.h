@@ -132,6 +132,8 @@ class Wire final : Endpoint::Sink {
   /// The reactor's: as poll_and_tell(), and the part of it that sends.
   void drive();
   void send_rest();
+  /// Takes in all that is there of a peer that has ended, or much of it.
+  void take_last();
   /// The reactor listens for what comes, as nobody polls.
   void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
   // Of links that send from users' memory and post receives, as they say. What a network is at is
@@ -212,6 +214,8 @@ class Wire final : Endpoint::Sink {
   bool settle();
   void note_poll();
   void drive(bool tells);
+  /// Looks so often whether something has come, and tells the owner. `lock`: of mutex_.
+  void take_in(int looks, bool tells, std::unique_lock<std::mutex> lock);
   /// Until `done`, which is called with the lock held, or the wire is closed.
   template <class Done>
   void wait_until(Done&& done);

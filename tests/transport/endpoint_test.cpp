@@ -372,5 +372,46 @@ TEST_P(Endpoints, AnEndpointMayBeClosedWithMessagesUnderWay) {
   }
 }
 
+// A peer closes when its kernel has heard that all has come; what lies there unread makes the
+// socket a broken one, which this side may notice first as it sends.
+TEST_P(Endpoints, WhatHasComeIsReadAlthoughThePeerHasClosed) {
+  constexpr std::uint64_t kMessages = 6;
+  // All of them fit into sockets. A long one travels on the second connection.
+  const auto bytes_of = [](std::uint64_t number) { return number == 3 ? 40'000 : 4000; };
+  Pair p(*network);
+  if (!p.abilities().confirms) GTEST_SKIP() << "this network does not say what has come";
+  for (std::size_t i = 0; i < Pair::kWindow; ++i) {
+    p.window[0][i] = static_cast<std::byte>(i * 7 + i / 251);
+  }
+  std::size_t at = 0;
+  for (std::uint64_t number = 1; number <= kMessages; ++number) {
+    const std::size_t bytes = bytes_of(number);
+    ASSERT_TRUE(p.put(0, number, bytes, at));
+    at += bytes;
+  }
+  const auto end = Clock::now() + 10s;
+  while (!p.e[0]->is_flushed() || !p.e[0]->is_delivered()) {
+    ASSERT_LT(Clock::now(), end) << "not all of them fit into sockets";
+    p.e[0]->poll();
+    p.e[0]->submit();
+  }
+  for (std::uint64_t number = 1; number <= 3; ++number) {
+    p.put(1, number, 8);  // the first is one that side 0 does not read any more
+    if (number == 1) p.e[0]->close(true);
+    std::this_thread::sleep_for(1ms);
+  }
+  p.sink[0].is_closed = true;
+  ASSERT_TRUE(p.until([&] { return p.sink[1].is_closed; }));
+  at = 0;
+  for (std::uint64_t number = 1; number <= kMessages; ++number) {
+    const std::size_t bytes = bytes_of(number);
+    ASSERT_TRUE(p.has_come(1, number)) << number;
+    EXPECT_TRUE(
+        std::equal(p.window[0].data() + at, p.window[0].data() + at + bytes, p.came(1, number, at)))
+        << number;
+    at += bytes;
+  }
+}
+
 }  // namespace
 }  // namespace tutti
