@@ -146,7 +146,11 @@ INSTANTIATE_TEST_SUITE_P(Few, Generators,
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Some, Generators,
                          ::testing::Combine(::testing::ValuesIn(indices(true)),
-                                            ::testing::Values(24, 32, 33, 64, 100, 128)),
+                                            ::testing::Values(24, 32, 33, 64)),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Hundred, Generators,
+                         ::testing::Combine(::testing::ValuesIn(indices(true)),
+                                            ::testing::Values(100, 128)),
                          test_name);
 // A thousand ranks do not share one memory.
 INSTANTIATE_TEST_SUITE_P(Many, Generators,

@@ -3,7 +3,8 @@
 // interpreter that shares no code with the verifier (plan_interpreter.h).
 //
 // Which places are spoilt differs from run to run: the test says its seed, and TUTTI_TEST_SEED=N
-// repeats it. The table that it prints says how many mutants of each kind there were, and
+// repeats it. TUTTI_TEST_SPOTS says how many there are of a plan. The table that it prints says how
+// many mutants of each kind there were, and
 //   caught      refuted, of those that are wrong (all but the equal ones). Less than 100 % is a
 //               failure;
 //   equal       proved, and right in every run of the interpreter: what was spoilt does not matter;
@@ -39,6 +40,12 @@ std::uint64_t seed() {
     return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
   }();
   return value;
+}
+
+/// Of a plan; where there are more, a random choice.
+std::size_t most_spots() {
+  const char* given = std::getenv("TUTTI_TEST_SPOTS");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : 12;
 }
 
 struct Original {
@@ -195,7 +202,7 @@ void MutationTest::judge(const Original& original, const Plan& mutant, const Spo
 }
 
 void MutationTest::spoil_everything() {
-  constexpr std::size_t kMostSpots = 30;  // of a plan; where there are more, a random choice
+  const std::size_t most = most_spots();
   const Mutation& mutation = GetParam();
   // A kind spoils the same places whether the others run before it or not.
   std::seed_seq seeds{seed(), std::uint64_t{std::hash<std::string_view>{}(mutation.name)}};
@@ -204,7 +211,7 @@ void MutationTest::spoil_everything() {
     for (const Original& original : originals(ranks)) {
       std::vector<Spot> at = spots(original.plan, mutation.needs);
       std::shuffle(at.begin(), at.end(), random);
-      if (at.size() > kMostSpots) at.resize(kMostSpots);
+      if (at.size() > most) at.resize(most);
       for (const Spot& spot : at) {
         for (const int variant : {0, 1}) {
           Plan mutant = original.plan;
