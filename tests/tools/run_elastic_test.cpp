@@ -129,6 +129,15 @@ TEST(RunElastic, AProgramThatKnowsNothingOfItIsToldSo) {
   EXPECT_TRUE(test::contains(job.err(), "use ElasticJob and its join()")) << job.err();
 }
 
+TEST(RunElastic, RanksWhoseSettingsDifferHearItAtOnce) {
+  Job job(elastic("2:2", {"--restarts", "0", "sh", "-c",
+                          fmt::format("TUTTI_INVARIANT=$TUTTI_RANK exec {} 10", ELASTIC)}));
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_LT(job.seconds(), 30);  // a join() that gives up by its time-out takes 60
+  EXPECT_TRUE(test::contains(job.err(), "asks for invariant bits and rank 0 does not"))
+      << job.err();
+}
+
 TEST(RunElastic, WhatItCannotDoItSays) {
   const auto fails = [](const std::vector<std::string>& words, const char* says) {
     Job job(words);
