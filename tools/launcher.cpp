@@ -70,7 +70,7 @@ class LaunchedJob {
       streams_.serve(agent_, may_read_input());
     }
     if ((options_.keep_going || elastic_) && !ending_) conclude();
-    return status_;
+    return status_ == 0 && streams_.has_lost_output() ? kOutputLost : status_;
   }
 
  private:
