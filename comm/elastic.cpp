@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "comm/elastic_message.h"
+#include "comm/impl.h"
 #include "core/background.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -30,6 +31,14 @@ using namespace std::chrono_literals;
 
 constexpr auto kLongestPause = 500ms;  // before the next attempt
 constexpr auto kShortestAttempt = 1s;  // of the time for all of them, an attempt gets a quarter
+
+/// Inside of a group() nothing has happened yet when a call returns.
+void refuse_in_group(const char* call) {
+  if (group_is_open()) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("ElasticJob::{}() inside of a group()", call));
+  }
+}
 
 std::atomic<bool> there_is_one{false};
 
@@ -96,14 +105,16 @@ std::uint64_t ElasticJob::number() {
 }
 
 bool ElasticJob::should_join(Communicator& comm) {
+  refuse_in_group("should_join");
   std::uint64_t newest = number();
   comm.all_reduce(&newest, &newest, 1, DataType::uint64, ReduceKind::max);
   agreed_ = newest > joined_;
   return agreed_;
 }
 
-/// Offers this rank until the launcher says who meets.
-ElasticJob::Members ElasticJob::meet(const std::string& handle, Deadline until) {
+/// Offers this rank until the launcher says who meets. `failure`: of the attempt before, if any.
+ElasticJob::Members ElasticJob::meet(const std::string& handle, const std::string& failure,
+                                     Deadline until) {
   Members members;
   std::uint64_t wanted = offered_ + 1;  // the one before is over, for this rank at least
   for (std::uint64_t offered = 0;;) {
@@ -119,22 +130,26 @@ ElasticJob::Members ElasticJob::meet(const std::string& handle, Deadline until) 
     if (!wait_for(socket_, POLLIN, until)) {
       throw Error(ErrorCode::timed_out,
                   fmt::format("no round of the elastic job has come about, the newest of which is "
-                              "number {}: some rank that is there has not called join(), or there "
-                              "are too few ranks",
-                              offered));
+                              "number {}: {}",
+                              offered,
+                              failure.empty() ? "some rank that is there has not called join(), or "
+                                                "there are too few ranks"
+                                              : failure));
     }
   }
 }
 
 void ElasticJob::join(Communicator& comm, const Options& options) {
+  refuse_in_group("join");
   options.check();
   const auto patience = std::chrono::nanoseconds(options.rendezvous_timeout);
   const Deadline until = deadline_after(patience);
   if (!comm) comm = Communicator::alone(options);
   // The others may be in a call.
   if (!std::exchange(agreed_, false)) comm.abort("a rank joins the next round of the elastic job");
+  std::string failure;
   for (int attempt = 1;; ++attempt) {
-    const Members members = meet(comm.handle(), until);
+    const Members members = meet(comm.handle(), failure, until);
     Options of_attempt = options;
     const std::chrono::nanoseconds left =
         std::max<std::chrono::nanoseconds>(until - std::chrono::steady_clock::now(), 1ms);
@@ -151,10 +166,11 @@ void ElasticJob::join(Communicator& comm, const Options& options) {
       return;
     } catch (const Error& error) {
       if (must_stop()) throw;  // Ctrl-C
-      if (error.code() == ErrorCode::invalid_argument) throw;
+      // Another attempt would meet the same arguments and settings.
+      if (error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::mismatch) throw;
       if (std::chrono::steady_clock::now() >= until) throw;
-      log().info("round {} of the elastic job has not come about: {}", members.number,
-                 error.what());
+      failure = fmt::format("round {} failed: {}", members.number, error.what());
+      log().info("elastic job: {}", failure);
     }
     // Those who have it are to hear that this rank does not.
     comm.abort(fmt::format("round {} of the elastic job has not come about", members.number));

@@ -47,7 +47,10 @@ class ElasticJob {
   /// order, then the new ones. It may be empty (the first time), or have failed. All ranks call
   /// this: after a should_join(), or when a call has failed. Where a rank dies meanwhile, they try
   /// again. Returns when all ranks have joined. Options::rendezvous_timeout bounds the whole call;
-  /// when it throws, `comm` is good for another join(), and for nothing else.
+  /// when it throws, `comm` is good for another join(), and for nothing else. Throws, at once,
+  /// mismatch and invalid_argument, which the next attempt would meet again (settings that differ
+  /// among the ranks, say), and invalid_usage inside of a group(), which leaves `comm` as it was;
+  /// timed_out says why the newest attempt has failed.
   void join(Communicator& comm, const Options& options = {});
 
  private:
@@ -56,7 +59,8 @@ class ElasticJob {
     std::vector<std::string> handles;
   };
   bool read(std::uint64_t offered, Members& members);
-  Members meet(const std::string& handle, std::chrono::steady_clock::time_point until);
+  Members meet(const std::string& handle, const std::string& failure,
+               std::chrono::steady_clock::time_point until);
 
   int socket_ = -1;
   std::uint64_t newest_ = 0, offered_ = 0, joined_ = 0;

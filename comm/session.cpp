@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/rendezvous_protocol.h"
@@ -306,8 +308,9 @@ struct MeetingCall {
   const Reunion* reunion;
 };
 
+/// `cards`: empty; those of the meeting, once there are any.
 Session meet_and_connect(const MeetingCall& call, const Options& options,
-                         std::shared_ptr<Membership> membership) {
+                         std::shared_ptr<Membership> membership, std::vector<SessionCard>& cards) {
   const Deadline deadline = deadline_after(options.rendezvous_timeout);
   const auto shown =
       show_meeting(call.rank, call.size, std::hash<std::string>{}(to_string(call.id)));
@@ -325,7 +328,7 @@ Session meet_and_connect(const MeetingCall& call, const Options& options,
   }
   const Roster roster = rendezvous(call.id, call.rank, call.size, wire::bytes_of(mine),
                                    options.rendezvous_timeout, call.reunion);
-  std::vector<SessionCard> cards(static_cast<std::size_t>(call.size));
+  cards.resize(static_cast<std::size_t>(call.size));
   for (int r = 0; r < call.size; ++r) {
     const auto card = roster.card(r);
     if (card.size() != sizeof mine) {
@@ -337,6 +340,14 @@ Session meet_and_connect(const MeetingCall& call, const Options& options,
   return connect(std::move(membership), std::move(network), call.rank, cards, place.secret,
                  roster.session_secret, options, deadline,
                  call.reunion ? std::optional(call.reunion->about().communicator()) : std::nullopt);
+}
+
+/// Of the rank that `thrown` says is gone; 0: it says so of none, or its card has not come.
+std::uint64_t identity_of_lost(const std::exception& thrown, std::span<const SessionCard> cards) {
+  const auto* const error = dynamic_cast<const Error*>(&thrown);
+  const bool is_known = error != nullptr && error->code() == ErrorCode::peer_lost &&
+                        error->rank() >= 0 && std::cmp_less(error->rank(), cards.size());
+  return is_known ? cards[static_cast<std::size_t>(error->rank())].host_peers.identity : 0;
 }
 
 }  // namespace
@@ -373,18 +384,20 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool on
 
 Session open_session(const UniqueId& id, int rank, int size, const Options& options,
                      std::shared_ptr<Membership> membership) {
-  return meet_and_connect({id, rank, size, nullptr}, options, std::move(membership));
+  std::vector<SessionCard> cards;
+  return meet_and_connect({id, rank, size, nullptr}, options, std::move(membership), cards);
 }
 
 Session open_session(const Reunion& reunion, const Options& options,
                      std::shared_ptr<Membership> membership) {
+  std::vector<SessionCard> cards;
   try {
     return meet_and_connect({reunion.id(), reunion.rank(), reunion.size(), &reunion}, options,
-                            membership);
-  } catch (...) {
+                            membership, cards);
+  } catch (const std::exception& e) {
     // Others may be further, and wait for this rank, which lives on.
     const std::uint64_t name = reunion.about().communicator();
-    membership->host_peers->give_up(name);
+    membership->host_peers->give_up(name, identity_of_lost(e, cards));
     if (membership->network != nullptr) membership->network->refuse(name, -1);
     throw;
   }

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "comm/impl.h"
 #include "core/compressed.h"
 
 namespace tutti::parallel {
@@ -228,6 +229,13 @@ Pending Axis::start(const Call& call, std::string_view label) {
 }
 
 void Axis::run(const Call& call, std::string_view label) {
+  // There the result would come when the group ends, perhaps to memory that is gone by then.
+  if (group_is_open()) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("{} of an engine inside of a group(): the engine needs the result "
+                            "before the group ends",
+                            name(call.collective)));
+  }
   const Wait wait(*this);
   named([&] { is_on_gpu(call) ? begin_on_gpu(call)->wait() : run_now(call); });
   count(call);

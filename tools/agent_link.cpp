@@ -153,6 +153,12 @@ bool AgentLink::find_greeting() {
   }
   std::string version =
       before_.substr(at + kAgentGreeting.size(), end - at - kAgentGreeting.size());
+  if (version.ends_with('\r')) {
+    throw Error(ErrorCode::mismatch,
+                fmt::format("a terminal stands between it and this host, and changes what it says: "
+                            "have '{}' use none (-T of ssh, no -t of docker exec)",
+                            job_.connect.front()));
+  }
   if (version != TUTTI_VERSION) {
     if (version.size() > 40) version.resize(40);
     throw Error(ErrorCode::mismatch,

@@ -95,6 +95,10 @@ void ElasticRun::close_if_ready() {
   }
   const int count = static_cast<int>(members.size());
   if (count == 0 || (count < limits_.least && !finishing_)) return;
+  const bool all_are_new =
+      std::ranges::all_of(members, [&](int rank) { return at(rank).position == kNewcomer; });
+  done_without_the_rest_ = has_begun_ && finishing_ && all_are_new;
+  if (done_without_the_rest_) return;
   if (!has_begun_ && count < living() && std::chrono::steady_clock::now() < next_wake()) return;
   std::ranges::stable_sort(members, {}, [&](int rank) { return at(rank).position; });
   ElasticMessage list{ElasticMessage::Kind::members, wanted_};

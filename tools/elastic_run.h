@@ -62,6 +62,9 @@ class ElasticRun {
   Then lost(int host);
   /// No process is there any more, or will be started.
   bool over() const { return living() == 0; }
+  /// The others have ended with status 0, and those that are left have never met them: they have
+  /// nothing of the work, and would begin it anew.
+  bool is_done_without_the_rest() const { return done_without_the_rest_; }
   /// Why a process is not started again, for the user.
   const std::string& why_not() const { return why_not_; }
 
@@ -100,6 +103,7 @@ class ElasticRun {
   bool closed_ = false;     // the wanted round: its members know each other
   bool has_begun_ = false;  // some round was closed
   bool finishing_ = false;  // a rank has ended with status 0
+  bool done_without_the_rest_ = false;
   int restarts_ = 0;
   int never_there_ = 0;  // processes that failed before they offered themselves, in a row
   Time first_offer_ = Time::max();

@@ -26,6 +26,7 @@ namespace {
 
 constexpr int kMostSlots = 100'000;
 constexpr std::size_t kMostNodes = 100'000;
+constexpr std::size_t kLongestName = 320;  // DNS has names of 253, users have names, too
 
 [[noreturn]] void refuse_hosts(const std::string& why) {
   throw Error(ErrorCode::invalid_argument, why);
@@ -36,13 +37,26 @@ std::optional<int> count_in(std::string_view text) {
   return number && *number >= 1 && *number <= kMostSlots ? number : std::nullopt;
 }
 
+/// `text` for a person: it may come from a file that is no list of hosts.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kMost = 80;
+  std::string result(text.substr(0, kMost));
+  std::ranges::replace_if(
+      result, [](unsigned char c) { return std::isprint(c) == 0; }, '?');
+  return text.size() > kMost ? result + "..." : result;
+}
+
 /// A name is passed to ssh as a word of its own: it must not look like an option.
 void check_name(std::string_view name, std::string_view text) {
   const bool right =
-      !name.empty() && name.front() != '-' && std::ranges::all_of(name, [](unsigned char c) {
-        return std::isalnum(c) != 0 || std::strchr("._-@:%", c) != nullptr;
+      !name.empty() && name.size() <= kLongestName && name.front() != '-' &&
+      std::ranges::all_of(name, [](unsigned char c) {
+        return std::isalnum(c) != 0 ||
+               std::string_view("._-@:%").find(static_cast<char>(c)) != std::string_view::npos;
       });
-  if (!right) refuse_hosts(fmt::format("'{}' names no host; expected HOST or HOST:RANKS", text));
+  if (!right) {
+    refuse_hosts(fmt::format("'{}' names no host; expected HOST or HOST:RANKS", shown(text)));
+  }
 }
 
 /// "node", "node:4", "fd00::1", "[fd00::1]:4".
@@ -59,7 +73,7 @@ JobHost host_in(std::string_view text) {
   check_name(name, text);
   if (slots.empty()) return {std::string(name), 0};
   const auto number = slots.front() == ':' ? count_in(slots.substr(1)) : std::nullopt;
-  if (!number) refuse_hosts(fmt::format("'{}': expected HOST or HOST:RANKS", text));
+  if (!number) refuse_hosts(fmt::format("'{}': expected HOST or HOST:RANKS", shown(text)));
   return {std::string(name), *number};
 }
 
@@ -154,10 +168,11 @@ std::vector<JobHost> hosts_in_file(const std::string& path) {
         // Open MPI's max_slots= and MPICH's ifname= and the like are about other things.
         if (word.starts_with("slots=")) {
           const auto slots = count_in(std::string_view(word).substr(6));
-          if (!slots) refuse_hosts(fmt::format("'{}': expected slots=NUMBER", word));
+          if (!slots) refuse_hosts(fmt::format("'{}': expected slots=NUMBER", shown(word)));
           host.slots = *slots;
         } else if (word.find('=') == std::string::npos) {
-          refuse_hosts(fmt::format("'{}': expected HOST, HOST:RANKS or HOST slots=RANKS", line));
+          refuse_hosts(
+              fmt::format("'{}': expected HOST, HOST:RANKS or HOST slots=RANKS", shown(line)));
         }
       }
       add_host(hosts, std::move(host));
@@ -165,6 +180,7 @@ std::vector<JobHost> hosts_in_file(const std::string& path) {
       refuse_hosts(fmt::format("{}, line {}: {}", path, number, error.what()));
     }
   }
+  if (file.bad()) refuse_hosts(fmt::format("cannot read the list of hosts {}", path));  // a folder
   if (hosts.empty()) refuse_hosts(fmt::format("there is no host in {}", path));
   return hosts;
 }

@@ -20,6 +20,8 @@ void report_on_job(fmt::format_string<Values...> format, Values&&... values) {
 
 /// The job's exit status where it is not a rank's: the choice of timeout(1) and of shells.
 constexpr int kJobTimedOut = 124, kHostLost = 125;
+/// Where all ranks have ended well, but not all that they printed could be written.
+constexpr int kOutputLost = 1;
 
 /// The exit status for a rank's, which waitpid() has told: 128 + the signal that killed it.
 int exit_status(int status);

@@ -1,7 +1,11 @@
 // See job_streams.h.
 #include "tools/job_streams.h"
 
+#include <cerrno>
 #include <string>
+#include <system_error>
+
+#include "tools/job_report.h"
 
 namespace tutti {
 namespace {
@@ -27,7 +31,10 @@ void JobStreams::serve(Agent& agent, bool input) {
     const int stream = static_cast<int>(index) + 1;
     const bool was_broken = writer.broken();
     writer.write();
-    if (writer.broken() && !was_broken) agent.obey({MessageKind::unread, -1, stream, 0, ""});
+    if (writer.broken() && !was_broken) {
+      report(writer);
+      agent.obey({MessageKind::unread, -1, stream, 0, ""});
+    }
     if (writer.is_behind()) continue;
     for (std::size_t host = 0; host < owed_.size(); ++host) {
       int& owed = owed_[host][index];
@@ -41,6 +48,16 @@ void JobStreams::serve(Agent& agent, bool input) {
   const bool ended = reader_.read(bytes);
   if (!bytes.empty()) agent.obey({MessageKind::input, -1, 0, 0, bytes});
   if (ended) agent.obey({MessageKind::input, -1, 0, 0, ""});
+}
+
+/// Whom nobody reads ends without a word, as all of a pipeline do.
+void JobStreams::report(const OutputWriter& broken) {
+  if (broken.why_broken() == EPIPE) return;
+  has_lost_output_ = true;
+  report_on_job(
+      "what the ranks write to standard {} cannot be written: {}; it is lost from here on",
+      broken.target() == 1 ? "output" : "error",
+      std::generic_category().message(broken.why_broken()));
 }
 
 }  // namespace tutti

@@ -28,9 +28,15 @@ class JobStreams {
   /// Writes as much as is possible now, and reads if `input`. Agents hear what became of it.
   void serve(Agent& agent, bool input);
   bool all_written() const { return writers_[0].all_written() && writers_[1].all_written(); }
+  /// Some output could not be written, though somebody may read it (the disk is full, say); the
+  /// user has heard it.
+  bool has_lost_output() const { return has_lost_output_; }
 
  private:
+  void report(const OutputWriter& broken);
+
   std::array<OutputWriter, 2> writers_{OutputWriter(1), OutputWriter(2)};
+  bool has_lost_output_ = false;
   InputReader reader_;
   std::vector<std::array<int, 2>> owed_;  // bytes that a host has not been told about, by stream
 };

@@ -65,12 +65,13 @@ class LaunchedJob {
       agent_.reap();
       agent_.serve();
       if (elastic_) elastic_->serve();
+      if (elastic_ && elastic_->is_done_without_the_rest() && !ending_) end_the_rest();
       if (first_ && !ending_ && Clock::now() >= judge_at_) begin_to_end(*first_);
       keep_time();
       streams_.serve(agent_, may_read_input());
     }
     if ((options_.keep_going || elastic_) && !ending_) conclude();
-    return status_;
+    return status_ == 0 && streams_.has_lost_output() ? kOutputLost : status_;
   }
 
  private:
@@ -228,6 +229,13 @@ class LaunchedJob {
     report_on_job("{}; the others go on without it, {}", failure_of(rank), elastic_->why_not());
     failed_.push_back({rank, rank_at(rank).status});
   }
+  void end_the_rest() {
+    conclude();
+    report_on_job("{} came after the others had done the work; ending the job",
+                  wire::list_ranks(living()));
+    end_with(status_);
+    terminate_at_ = Clock::now();
+  }
   std::string too_few() const {
     return fmt::format("fewer than {} ranks are left (--elastic){}", options_.elastic.least,
                        any_runs() ? "; ending them" : "");
@@ -301,6 +309,14 @@ class LaunchedJob {
 
   bool any_runs() const {
     return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.runs; });
+  }
+
+  std::vector<int> living() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < job_.size; ++rank) {
+      if (elastic_ ? elastic_->lives(rank) : rank_at(rank).runs) ranks.push_back(rank);
+    }
+    return ranks;
   }
 
   bool may_read_input() const { return passes_input_ && ranks_.front().runs; }
@@ -396,11 +412,7 @@ class LaunchedJob {
 
   void time_is_over(Clock::time_point now) {
     const double seconds = std::chrono::duration<double>(options_.timeout).count();
-    std::vector<int> running;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const int number = static_cast<int>(rank);
-      if (elastic_ ? elastic_->lives(number) : ranks_[rank].runs) running.push_back(number);
-    }
+    const std::vector<int> running = living();
     if (started_ && running.empty()) {
       no_more_output_ = true;  // only the reader of our output is late
       return;

@@ -120,7 +120,7 @@ void OutputWriter::write() {
                                   std::min(kNoWait, pending_.size() - written));
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) break;
     if (count < 0) {
-      broken_ = true;
+      broken_ = errno;
       written = pending_.size();
       break;
     }

@@ -63,18 +63,21 @@ class OutputWriter {
   explicit OutputWriter(int target_fd) : target_fd_(target_fd) {}
 
   void add(std::string_view lines) {
-    if (!broken_) pending_ += lines;
+    if (!broken()) pending_ += lines;
   }
   void add_polls(std::vector<pollfd>& polls) const;
   void write();
   bool is_behind() const { return pending_.size() >= kMostOutput; }
   bool all_written() const { return pending_.empty(); }
-  /// Nobody reads any more.
-  bool broken() const { return broken_; }
+  /// Nobody reads any more, or the system takes no more.
+  bool broken() const { return broken_ != 0; }
+  /// Why, by errno; EPIPE: nobody reads.
+  int why_broken() const { return broken_; }
+  int target() const { return target_fd_; }
 
  private:
   const int target_fd_;
-  bool broken_ = false;
+  int broken_ = 0;
   std::string pending_;
 };
 

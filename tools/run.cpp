@@ -66,7 +66,8 @@ constexpr const char* kFooter =
     "Exit status: that of the rank that failed first (128 + n for signal n), 124 after --timeout,\n"
     "125 where a host cannot be reached or is lost, 130 after Ctrl-C, 126 or 127 where the "
     "program\n"
-    "cannot run. With --keep-going a rank that a signal has killed, or whose host is lost, does "
+    "cannot run, 1 where all ranks end well, but what they print cannot be written (a full disk).\n"
+    "With --keep-going a rank that a signal has killed, or whose host is lost, does "
     "not\n"
     "count, as long as another rank ends with 0: status 0 says that all remaining ranks have "
     "ended\n"
@@ -85,10 +86,23 @@ constexpr std::array<std::string_view, 8> kOwnVariables{
     "TUTTI_RANK",      "TUTTI_SIZE",    "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE",
     "TUTTI_UNIQUE_ID", "TUTTI_ADDRESS", "TUTTI_HOST_ID",    "TUTTI_ELASTIC"};
 
+/// What -x cannot set, as each rank gets its own.
+constexpr auto kOfEachRank = {"TUTTI_RANK",       "TUTTI_SIZE",      "TUTTI_LOCAL_RANK",
+                              "TUTTI_LOCAL_SIZE", "TUTTI_UNIQUE_ID", "TUTTI_ELASTIC"};
+
 /// "NAME=value": those that -x names, then TUTTI_*. (The first of one name counts.)
 std::vector<std::string> variables_from(const std::vector<std::string>& chosen) {
   std::vector<std::string> result;
   for (const std::string& variable : chosen) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (name.empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("-x '{}': it takes NAME or NAME=VALUE", variable));
+    }
+    if (std::ranges::find(kOfEachRank, name) != std::end(kOfEachRank)) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("-x {}: tutti run itself sets this one, for each rank", name));
+    }
     if (variable.find('=') != std::string::npos) {
       result.push_back(variable);
     } else if (const char* const value = std::getenv(variable.c_str())) {

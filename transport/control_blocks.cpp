@@ -128,9 +128,8 @@ std::optional<Failure> ControlBlocks::refusal() const {
     return Failure{ErrorCode::peer_lost, members_.rank_of(*because_of),
                    *because_of < 0
                        ? who + "has given up before all ranks had joined the communicator"
-                       : fmt::format("rank {} of the job is gone, so {}has not joined the "
-                                     "communicator",
-                                     *because_of, who)};
+                       : fmt::format("{} is gone, so {}has not joined the communicator",
+                                     members_.member_text(*because_of), who)};
   }
   return std::nullopt;
 }

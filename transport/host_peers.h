@@ -110,8 +110,8 @@ class HostPeers : WindowObserver {
   /// gone (-1: for other reasons), so that they do not wait for its memory.
   void refuse(std::uint64_t id, int because_of, std::span<const int> peers);
   /// The same to all peers, where the ranks have not met (meet()): who calls at listen()'s address
-  /// is turned away.
-  void give_up(std::uint64_t id);
+  /// is turned away. `because_of`: the identity of the rank that is gone (0: other reasons).
+  void give_up(std::uint64_t id, std::uint64_t because_of);
   /// The peer because of which `peer` has (-1: for other reasons, or one that is not known here);
   /// none where it has not, or where that has not come yet.
   std::optional<int> refusal(int peer, std::uint64_t id);

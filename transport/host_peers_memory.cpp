@@ -259,11 +259,11 @@ void HostPeers::refuse(std::uint64_t id, int because_of, std::span<const int> pe
   for (const int p : peers) post_refusal(at(p), id, identity);
 }
 
-void HostPeers::give_up(std::uint64_t id) {
+void HostPeers::give_up(std::uint64_t id, std::uint64_t because_of) {
   listener_ = FileDescriptor();
   const std::lock_guard lock(mutex_);
-  note_refusal(id, 0);
-  for (auto& [number, peer] : peers_) post_refusal(peer, id, 0);
+  note_refusal(id, because_of);
+  for (auto& [number, peer] : peers_) post_refusal(peer, id, because_of);
 }
 
 std::optional<int> HostPeers::refusal(int peer, std::uint64_t id) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "transport/members.h"
@@ -32,6 +33,7 @@ class HostTree {
   int member(int rank) const { return members_.member(rank); }
   /// -1: it is none of this communicator.
   int rank_of(int member) const { return members_.rank_of(member); }
+  std::string member_text(int member) const { return members_.member_text(member); }
 
   /// Rank `rank`, of another host, will not answer any more.
   void mark_gone(int rank);

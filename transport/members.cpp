@@ -47,4 +47,9 @@ std::string Members::process_text(int rank) const {
                      its.pid, same_host(rank) ? "" : " on " + its.host_name);
 }
 
+std::string Members::member_text(int member) const {
+  const int rank = rank_of(member);
+  return rank >= 0 ? fmt::format("rank {}", rank) : fmt::format("rank {} of the job", member);
+}
+
 }  // namespace tutti

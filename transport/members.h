@@ -63,6 +63,8 @@ class Members {
   bool alone_in_process() const { return alone_in_process_; }
   /// "pid 123", "pid 123 on node7", "rank 6 of the job, pid 123" where that is another number.
   std::string process_text(int rank) const;
+  /// "rank 2", of a member of this communicator; else "rank 5 of the job".
+  std::string member_text(int member) const;
   /// Whether this process is a child, by fork(), of the one that made this object.
   bool is_inherited() const { return process_generation() != generation_; }
 

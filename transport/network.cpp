@@ -35,6 +35,14 @@ constexpr auto kLastWords = 500ms;  // for whom this rank has had nothing to do 
 // Notes of its own:
 constexpr std::uint32_t kLeftNote = 0;  // the answer to a note for a communicator that is over
 
+/// `made`, which the system has given to the network at `local`. Throws at once where it has not:
+/// later the reason would be lost (errno).
+FileDescriptor checked(FileDescriptor made, const SocketAddress& local) {
+  if (made) return made;
+  throw_system_error(fmt::format("cannot listen at {}{} for ranks of other hosts", host_text(local),
+                                 at_which_ports()));
+}
+
 }  // namespace
 
 NetworkAddress NetworkAddress::of(const SocketAddress& address) {
@@ -59,16 +67,12 @@ std::optional<SocketAddress> NetworkAddress::get() const {
 Network::Network(const SocketAddress& local, std::uint64_t identity, const NearestPorts& nearest)
     : asked_(local),
       generation_(process_generation()),
-      listener_(listen_for_ranks(local)),
-      accept_set_(epoll_create1(EPOLL_CLOEXEC)),
-      data_(epoll_create1(EPOLL_CLOEXEC)),
-      doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      listener_(checked(listen_for_ranks(local), local)),
+      accept_set_(checked(FileDescriptor(epoll_create1(EPOLL_CLOEXEC)), local)),
+      data_(checked(FileDescriptor(epoll_create1(EPOLL_CLOEXEC)), local)),
+      doorbell_(checked(FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), local)),
       wires_(usable_wires(nearest)),
       identity_(identity) {
-  if (!listener_ || !accept_set_ || !data_ || !doorbell_) {
-    throw_system_error(fmt::format("cannot listen at {}{} for ranks of other hosts",
-                                   host_text(local), at_which_ports()));
-  }
   check_congestion_control();
   local_ = bound_address(listener_);
   wire::fill_random(key_);

@@ -77,9 +77,8 @@ void OtherHosts::on_left(int member, std::uint64_t, int because_of) {
     }
     joining_.object({ErrorCode::peer_lost, because_of >= 0 ? tree_.rank_of(because_of) : rank,
                      because_of >= 0
-                         ? fmt::format("rank {} of the job is gone, so rank {} has not joined the "
-                                       "communicator",
-                                       because_of, rank)
+                         ? fmt::format("{} is gone, so rank {} has not joined the communicator",
+                                       tree_.member_text(because_of), rank)
                          : fmt::format("rank {} has given up before all ranks had joined the "
                                        "communicator",
                                        rank)});

@@ -307,7 +307,12 @@ int main(int argc, char** argv) {
   app.add_flag("--threads", options.threads, "two threads of this process are the ranks");
   try {
     app.parse(argc, argv);
-    for (const std::string& size : {options.least, options.most}) tutti::parse_bytes(size);
+    if (tutti::parse_bytes(options.least) > tutti::parse_bytes(options.most)) {
+      throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                         fmt::format("--minbytes {} is larger than --maxbytes {}; pass -b and -e "
+                                     "together",
+                                     options.least, options.most));
+    }
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
     return 0;

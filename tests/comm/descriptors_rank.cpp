@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -20,11 +21,15 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kCount = 50'000;  // large enough that windows are used
 
-/// Takes all descriptors that are left.
+/// Takes all descriptors that are left, but so many.
 class Exhausted {
  public:
-  Exhausted() {
+  explicit Exhausted(std::size_t spared = 0) {
     for (int fd = 0; (fd = dup(0)) >= 0;) taken_.push_back(fd);
+    for (; spared > 0 && !taken_.empty(); --spared) {
+      close(taken_.back());
+      taken_.pop_back();
+    }
   }
   ~Exhausted() {
     for (const int fd : taken_) close(fd);
@@ -128,6 +133,27 @@ int main() {
     tutti::Communicator again = comm.shrink({}, options);
     Window window(kCount);
     expect(add_up(again, window.data()), rank, "all go on");
+
+    // The first way to other hosts: whatever is missing for it, the error says so. (Where the rank
+    // has none left to take in its own call, a warning does.)
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 256);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    tutti::Communicator alone = tutti::Communicator::alone(options);
+    const std::vector<std::string> self{alone.handle()};
+    options.rendezvous_timeout = 100ms;
+    bool has_met = false;
+    for (std::size_t spared = 1; spared < 30 && !has_met; ++spared) {
+      std::optional<tutti::Error> error;
+      {
+        const Exhausted exhausted(spared);
+        error = error_of(rank, [&] { alone.reconfigure(self, spared, options); });
+      }
+      has_met = !error.has_value();
+      if (has_met || error->code() == tutti::ErrorCode::timed_out) continue;
+      expect(names_descriptors(*error), rank,
+             fmt::format("with {} descriptors: '{}' says why", spared, error->what()));
+    }
+    expect(has_met, rank, "with enough of them it meets itself");
     return wrong;
   } catch (const std::exception& e) {
     fmt::print(stderr, "error: {}\n", e.what());

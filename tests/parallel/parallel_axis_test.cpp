@@ -49,6 +49,19 @@ TEST(Agreements, NameTheFirstLineThatDiffersAndTheRank) {
   });
 }
 
+TEST(Agreements, AreRefusedInsideOfAGroup) {
+  run_thread_ranks(2, [](Communicator& world) {
+    CommunicatorAxis axis(world);
+    const std::vector<std::string> lines{"a"};
+    Error error(ErrorCode::internal, "none");
+    group([&] { error = error_of([&] { agree(axis, "this", lines); }); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_usage);
+    EXPECT_NE(std::string(error.what()).find("inside of a group()"), std::string::npos)
+        << error.what();
+    agree(axis, "this", lines);
+  });
+}
+
 // Of shards and replicas. What all are refused for is each one's own error; else all learn of the
 // first who was, and nobody waits for it.
 TEST(Agreements, ARefusalOfOneRankIsEverybodys) {

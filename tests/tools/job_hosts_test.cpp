@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -83,6 +85,20 @@ TEST(JobHosts, AFileHasTheNotationsOfOpenMpiAndMpich) {
   EXPECT_CONTAINS(refusal([&] { hosts_in_file(folder.path("hosts")); }), "line 1: ");
   EXPECT_CONTAINS(refusal([&] { hosts_in_file(folder.path("none")); }),
                   "cannot read the list of hosts");
+  EXPECT_CONTAINS(refusal([&] { hosts_in_file(folder.path()); }), "cannot read the list of hosts");
+}
+
+TEST(JobHosts, AFileThatIsNoListIsRefusedInAFewWords) {
+  const TemporaryFolder folder;
+  for (const std::string& text :
+       {std::string("\x1b[2J\x7f"), std::string("node1\0node2", 11), std::string(1 << 20, 'x')}) {
+    folder.write("hosts", text);
+    const std::string why = refusal([&] { hosts_in_file(folder.path("hosts")); });
+    EXPECT_CONTAINS(why, "line 1: ");
+    EXPECT_LT(why.size(), 300U);
+    EXPECT_TRUE(std::ranges::all_of(why, [](unsigned char c) { return std::isprint(c) != 0; }))
+        << why;
+  }
 }
 
 TEST(JobHosts, SlurmsBracketsExpand) {

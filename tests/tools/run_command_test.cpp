@@ -231,6 +231,10 @@ TEST(RunCommand, WrongUseIsStatus2AndASentence) {
       {"-n", "2", "--timeout", "nan", "true"},
       {"-n", "2", "--bind", "socket", "true"},
       {"-n", "2", "--"},
+      {"-n", "2", "-x", "=1", "true"},
+      {"-n", "2", "-x", "", "true"},
+      {"-n", "2", "-x", "TUTTI_RANK=7", "true"},
+      {"-n", "2", "-x", "TUTTI_UNIQUE_ID", "true"},
   };
   for (const auto& arguments : wrong) {
     Job job(arguments);
@@ -286,6 +290,19 @@ TEST(RunCommand, TagCompletesUnfinishedLinesAndCutsEndlessOnes) {
 
 TEST(RunCommand, TagWithoutAReaderEndsLikeAPipeline) {
   EXPECT_EQ(status_without_reader({"-n", "2", "--tag", "yes"}), 128 + SIGPIPE);
+}
+
+TEST(RunCommand, OutputThatCannotBeWrittenFailsTheJob) {
+  const auto onto_a_full_disk = [] { dup2(open("/dev/full", O_WRONLY | O_CLOEXEC), 1); };
+  // The ranks end well before that, or hear of it.
+  for (const char* const script : {"printf x", "while echo x; do :; done"}) {
+    Job job(shell(1, script, {"--tag"}), "", onto_a_full_disk);
+    EXPECT_EQ(job.wait(), std::string(script) == "printf x" ? 1 : 128 + SIGPIPE) << script;
+    EXPECT_TRUE(test::contains(job.err(),
+                               "what the ranks write to standard output cannot be written: No "
+                               "space left on device"))
+        << job.err();
+  }
 }
 
 TEST(RunCommand, ASlowReaderLosesNothingAndTheClockStillRuns) {

@@ -14,6 +14,7 @@
 
 #include "tests/support/contains.h"
 #include "tests/support/run_job.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tutti {
 namespace {
@@ -127,6 +128,37 @@ TEST(RunElastic, AProgramThatKnowsNothingOfItIsToldSo) {
   EXPECT_TRUE(test::contains(job.err(), "from_environment() in a job of `tutti run --elastic`"))
       << job.err();
   EXPECT_TRUE(test::contains(job.err(), "use ElasticJob and its join()")) << job.err();
+}
+
+TEST(RunElastic, WhoComesWhenTheWorkIsDoneDoesNotBeginItAnew) {
+  const TemporaryFolder folder;
+  // Rank 1, when it is started again, joins after rank 0 has ended.
+  const std::string script = fmt::format(
+      "cd {}; [ $TUTTI_RANK = 0 ] && echo $$ >first; if [ $TUTTI_RANK = 1 ]; then "
+      "[ -e again ] && while kill -0 $(cat first); do sleep 0.1; done; touch again; fi; "
+      "exec {} 200",
+      folder.path(), ELASTIC);
+  Job job(elastic("1:2", {"sh", "-c", script}));
+  ASSERT_TRUE(job.out_has("step 20 on 2 ranks")) << job.err();
+  const pid_t first = std::stoi(folder.read("first"));
+  for (const pid_t rank : ranks_of(job)) {
+    if (rank != first) kill(rank, SIGKILL);
+  }
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(count(job.out(), "go on from step 0\n"), 1U) << job.out();
+  EXPECT_TRUE(test::contains(job.out(), "step 200 on 1 ranks")) << job.out();
+  EXPECT_TRUE(
+      test::contains(job.err(), "rank 1 came after the others had done the work; ending the job"))
+      << job.err();
+}
+
+TEST(RunElastic, RanksWhoseSettingsDifferHearItAtOnce) {
+  Job job(elastic("2:2", {"--restarts", "0", "sh", "-c",
+                          fmt::format("TUTTI_INVARIANT=$TUTTI_RANK exec {} 10", ELASTIC)}));
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_LT(job.seconds(), 30);  // a join() that gives up by its time-out takes 60
+  EXPECT_TRUE(test::contains(job.err(), "asks for invariant bits and rank 0 does not"))
+      << job.err();
 }
 
 TEST(RunElastic, WhatItCannotDoItSays) {

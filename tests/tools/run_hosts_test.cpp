@@ -348,6 +348,13 @@ TEST_F(RunOnHosts, AHostThatSaysNothingIsGivenUp) {
   EXPECT_EQ(job.err(), "tutti run: host b: nothing has come from it for 1 s\n");
 }
 
+TEST_F(RunOnHosts, ATerminalInBetweenIsRefused) {
+  launcher("printf 'tutti-agent 0.0.1\\r\\n'; exec sleep 100");
+  Job job(on("a:1", {"true"}));
+  EXPECT_EQ(job.wait(), 125);
+  EXPECT_CONTAINS(job.err(), "host a: a terminal stands between it and this host");
+}
+
 TEST_F(RunOnHosts, AnotherVersionIsRefused) {
   launcher("test $host = b && echo 'tutti-agent 0.0.1' && exec sleep 100");
   Job job(shell_on("a:1,b:1", "echo started"));

@@ -132,6 +132,18 @@ TEST_F(RanksOfAHost, HearWhoRefusesACommunicatorAndBecauseOfWhom) {
   }
 }
 
+TEST_F(RanksOfAHost, HearWhoGivesUpAndBecauseOfWhom) {
+  make(3);
+  side_by_side([&](int r) { connect(r, secret_, 20s); });
+  expect_connected();
+  peers_[1]->give_up(77, peers_[2]->identity());
+  peers_[1]->give_up(78, 0);
+  for (const std::size_t r : {0U, 2U}) {
+    EXPECT_EQ(peers_[r]->refusal(1, 77), 2);
+    EXPECT_EQ(peers_[r]->refusal(1, 78), -1);
+  }
+}
+
 TEST_F(RanksOfAHost, NameTheRanksThatDoNotCome) {
   make(4);
   const auto start = Clock::now();
