@@ -207,8 +207,9 @@ TEST(Hosts, HierarchicalPlansSendAcrossWhatTheFormulaSays) {
         const bool in_blocks_of_ranks = needs_equal_groups(a.collective);
         const std::uint64_t bytes = count * 4 * (in_blocks_of_ranks ? std::uint64_t(ranks) : 1);
         const Tiling tiling =
-            cut(plan.header, {a.windows, true, 0}, count, bytes, 4, kLinks, kTile);
-        const std::vector<Traffic> by_host = bytes_across(parts_of(plan), hosts, tiling, count, 4);
+            cut(plan.header, {a.windows, true, 0}, count, bytes, DataType::float32, kLinks, kTile);
+        const std::vector<Traffic> by_host =
+            bytes_across(parts_of(plan), hosts, tiling, count, DataType::float32);
         const std::uint64_t ways = a.collective == Collective::all_reduce ? 2 : 1;
         EXPECT_EQ(sent(by_host), ways * others * bytes);
         std::uint64_t received = 0;
