@@ -46,9 +46,10 @@ std::vector<Source> sources(const std::vector<Bytes>& inputs, std::size_t first,
                             Prescale prescale, DataType type) {
   std::vector<Source> all;
   for (std::size_t k = first; k < end; ++k) {
-    all.push_back(
-        {inputs[k].data(), prescale,
-         prescale == Prescale::multiply ? scalar_of(type, 0.75F + static_cast<float>(k)) : 0});
+    all.push_back({inputs[k].data(), prescale,
+                   prescale == Prescale::multiply
+                       ? scalar_of(type, 0.75F + static_cast<float>(k % 7) / 8)
+                       : 0});
   }
   return all;
 }
