@@ -49,6 +49,7 @@
 #include <vector>
 
 #include "collectives/collective.h"
+#include "collectives/format.h"
 
 namespace tutti {
 
@@ -56,13 +57,6 @@ namespace tutti {
 inline constexpr std::uint32_t kMostChannels = 255;
 
 enum class Space : std::uint8_t { in, out, tmp, link };
-
-/// How links and tmp carry elements.
-enum class Format : std::uint8_t {
-  plain,       // as the user's buffers have them
-  compressed,  // in 8 bits; all_reduce only
-  wide,        // partial sums of 16- and 8-bit floats as float32; reductions only
-};
 
 /// A source or destination of a step. Twelve bytes, trivially copyable: a CUDA kernel walks the
 /// same array.
@@ -114,12 +108,12 @@ struct PlanHeader {
   Collective collective = Collective::barrier;
   std::string algorithm;  // "ring", "two_shot_window", ...
   int ranks = 1;
-  int root = 0;              // rooted collectives only, else 0
-  std::uint32_t pieces = 1;  // chunks per block
-  std::uint32_t slots = 1;   // slots a link must have for the plan to be free of deadlock
-  std::uint32_t lanes = 1;   // lanes of every rank (some may be empty)
-  std::uint32_t widest = 1;  // the most chunks that one message carries: a slot must hold them
-  Format format = Format::plain;
+  int root = 0;                   // rooted collectives only, else 0
+  std::uint32_t pieces = 1;       // chunks per block
+  std::uint32_t slots = 1;        // slots a link must have for the plan to be free of deadlock
+  std::uint32_t lanes = 1;        // lanes of every rank (some may be empty)
+  std::uint32_t widest = 1;       // the most chunks that one message carries: a slot must hold them
+  Format format = Format::plain;  // of links and tmp
   friend bool operator==(const PlanHeader&, const PlanHeader&) = default;
 };
 

@@ -270,7 +270,7 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
     // For which types is a question of each call: check().
     const Verdict verdict =
         verify(plan, {.in_place = in_place,
-                      .invariant = rules_.invariant ? Invariance::wide : Invariance::none});
+                      .invariant = rules_.invariant ? Invariance::float32_up : Invariance::none});
     if (!verdict.proved) {
       throw Error(ErrorCode::unproven_plan, what + "is not proved" + (in_place ? " in place" : "") +
                                                 (rules_.invariant ? " to be invariant" : "") +

@@ -186,7 +186,7 @@ void prove_all(const PlanSource& source, bool only_in_place) {
              plural(static_cast<std::uint64_t>(h.ranks), "rank"), plural(h.lanes, "lane"),
              plural(h.slots, "slot"));
   // Verdict::roundings says whether it is so for all types.
-  const Invariance invariant = source.is_invariant() ? Invariance::wide : Invariance::none;
+  const Invariance invariant = source.is_invariant() ? Invariance::float32_up : Invariance::none;
   Verdict verdict;
   bool proved = true;
   if (!only_in_place) proved = prove(plan, false, invariant, verdict);

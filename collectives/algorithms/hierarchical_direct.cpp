@@ -138,19 +138,19 @@ class Route {
   bool is_first() const { return label_ == 0; }
   /// Who carries `chunk` in the group before this one.
   int before(std::uint32_t chunk) const {
-    return carrier(chain_ ? label_ - 1 : label_ & (label_ - 1), chunk);
+    return at(chain_ ? label_ - 1 : label_ & (label_ - 1), chunk);
   }
   /// And in those after it.
   std::vector<int> after(std::uint32_t chunk) const {
     std::vector<int> all;
     if (chain_) {
-      if (label_ + 1 < count_) all.push_back(carrier(label_ + 1, chunk));
+      if (label_ + 1 < count_) all.push_back(at(label_ + 1, chunk));
       return all;
     }
     // The one with the most groups behind it first.
     int step = label_ == 0 ? power_of_two_in(count_) : (label_ & -label_) / 2;
     for (; step > 0; step /= 2) {
-      if (label_ + step < count_) all.push_back(carrier(label_ + step, chunk));
+      if (label_ + step < count_) all.push_back(at(label_ + step, chunk));
     }
     return all;
   }
@@ -160,9 +160,8 @@ class Route {
   }
 
  private:
-  int carrier(int label, std::uint32_t chunk) const {
-    return tutti::algorithm::carrier(groups_, (label + groups_.group_of(groups_.root)) % count_,
-                                     chunk);
+  int at(int label, std::uint32_t chunk) const {
+    return carrier(groups_, (label + groups_.group_of(groups_.root)) % count_, chunk);
   }
 
   const Groups& groups_;

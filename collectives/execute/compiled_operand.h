@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/plan.h"
+#include "collectives/format.h"
 
 namespace tutti {
 

@@ -15,7 +15,7 @@ SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule,
       schedule_(schedule),
       // In the canonical order a scaled input is rounded as it is read: as a copy of it is.
       values_(network.buffers, options.scales && options.invariant == Invariance::none,
-              options.invariant != Invariance::wide),
+              options.invariant != Invariance::float32_up),
       reduces_(is_reduction(network.header().collective)),
       format_(network.header().format),
       invariant_(reduces_ ? options.invariant : Invariance::none),
@@ -230,7 +230,7 @@ void SymbolicRun::check_sum(int rank, std::uint32_t chunk, Value v) const {
 
 void SymbolicRun::check_is_canonical(int rank, std::uint32_t chunk, Value v) const {
   const bool in_one_step = values_.depth(v) <= 1;
-  if (values_.is_canonical(v) && (in_one_step || invariant_ == Invariance::wide)) return;
+  if (values_.is_canonical(v) && (in_one_step || invariant_ == Invariance::float32_up)) return;
   throw Refuted{fmt::format(
       "out[{}] of rank {} has bits that depend on the plan: it is {}, but the canonical expression "
       "is {}",

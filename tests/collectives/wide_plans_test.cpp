@@ -43,7 +43,7 @@ void expect_rounds_in_between(const std::string& text, const std::string& is) {
   EXPECT_FALSE(v.proved) << text;
   EXPECT_NE(v.story.find("it is " + is + ", but " + kCanonical), std::string::npos) << v.story;
   // Of types that are stored as they are summed it is right.
-  EXPECT_TRUE(verify(parse(text), {.invariant = Invariance::wide}).proved);
+  EXPECT_TRUE(verify(parse(text), {.invariant = Invariance::float32_up}).proved);
 }
 
 TEST(WidePlans, OneByHandRoundsOnce) {
@@ -199,7 +199,7 @@ TEST(WidePlans, ThatStorePartialSumsInOutAreRefused) {
         << v.story;
     EXPECT_NE(v.story.find("round(in[0]@0 + in[0]@1) + (in[0]@2 + in[0]@3)"), std::string::npos)
         << v.story;
-    EXPECT_TRUE(verify(plan, {.invariant = Invariance::wide}).proved) << a->name;
+    EXPECT_TRUE(verify(plan, {.invariant = Invariance::float32_up}).proved) << a->name;
   }
   EXPECT_GT(mutants, 10);
 }
@@ -209,7 +209,7 @@ TEST(WidePlans, OfOtherFormatsAreRefused) {
     Plan plan = whole(in_order(*a, 7, 2));
     mark(plan, Format::plain);
     EXPECT_FALSE(verify(plan, {.invariant = Invariance::all}).proved) << a->name;
-    EXPECT_TRUE(verify(plan, {.invariant = Invariance::wide}).proved) << a->name;
+    EXPECT_TRUE(verify(plan, {.invariant = Invariance::float32_up}).proved) << a->name;
     mark(plan, Format::compressed);
     EXPECT_FALSE(verify(plan).proved) << a->name;
   }
