@@ -65,26 +65,23 @@ enum class Over : bool { links, windows };
 /// An algorithm that has one slice, or...
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm one(Collective c, std::string_view name, Over over, std::string_view summary) {
-  return {c,         name,      summary,    over == Over::windows,
-          false,     false,     false,      Invariance::none,
+  return {c,         name,      summary,    over == Over::windows, false, false, false, false,
           kGenerate, kTextbook, flat<kHops>};
 }
 /// ... one for each lane that is asked for.
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm many(Collective c, std::string_view name, Over over, std::string_view summary) {
-  return {c,          name,  summary,          over == Over::windows, true,
-          false,      false, Invariance::none, sliced<kGenerate>,     sliced_traffic<kTextbook>,
-          flat<kHops>};
+  return {c,     name,  summary,           over == Over::windows,     true,       false,
+          false, false, sliced<kGenerate>, sliced_traffic<kTextbook>, flat<kHops>};
 }
 /// A ring or a chain.
 constexpr Algorithm in_order(Algorithm a) {
   a.follows_order = true;
   return a;
 }
-/// One step sums all ranks' inputs, in the order of the ranks; or, for `wide` types, groups' sums
-/// if it is asked to.
-constexpr Algorithm invariant(Algorithm a, Invariance types = Invariance::all) {
-  a.invariant = types;
+/// One step sums all ranks' inputs, in the order of the ranks; or, if it is asked to, groups' sums.
+constexpr Algorithm invariant(Algorithm a) {
+  a.invariant = true;
   return a;
 }
 constexpr Algorithm compressed(Algorithm a) {
@@ -100,7 +97,7 @@ constexpr Algorithm nested(Collective c, Over over, std::string_view summary) {
           false,
           false,
           needs_equal_groups(c),
-          Invariance::none,
+          false,
           composed<kName, kFamily, kFamily>,
           composed_traffic<kFamily, kFamily>,
           composed_hops<kFamily, kFamily>};
@@ -115,7 +112,7 @@ constexpr Algorithm in_groups(Collective c, std::string_view name, std::string_v
           false,
           false,
           false,
-          Invariance::none,
+          false,
           kGenerate,
           kTextbook,
           in_groups_hops<kAcross>};
@@ -160,13 +157,11 @@ constexpr Algorithm kAlgorithms[] = {
     invariant(
         in_groups<hierarchical_direct_all_reduce, textbook::groups_all_reduce, textbook::two_hops>(
             Collective::all_reduce, "hierarchical_direct",
-            "Sums up windows of its group, then two_shot across: for several hosts"),
-        Invariance::wide),
+            "Sums up windows of its group, then two_shot across: for several hosts")),
     invariant(in_groups<hierarchical_pipelined_all_reduce,
                         textbook::in_three<textbook::groups_all_reduce>, textbook::two_hops>(
-                  Collective::all_reduce, "hierarchical_pipelined",
-                  "As hierarchical_direct, with three messages under way: for long ones"),
-              Invariance::wide),
+        Collective::all_reduce, "hierarchical_pipelined",
+        "As hierarchical_direct, with three messages under way: for long ones")),
     compressed(one<two_shot_compressed_all_reduce, textbook::exchange_twice, textbook::two_hops>(
         Collective::all_reduce, "two_shot_compressed", Over::links,
         "As two_shot, with 8 bits for an element on links: for calls that ask for it")),
@@ -214,14 +209,12 @@ constexpr Algorithm kAlgorithms[] = {
                                           "Inside of groups, then across, through windows"),
     invariant(in_groups<hierarchical_direct_reduce_scatter, textbook::groups_reduce_scatter,
                         textbook::one_hop>(
-                  Collective::reduce_scatter, "hierarchical_direct",
-                  "Sums of each group's windows straight to the owner: for several hosts"),
-              Invariance::wide),
+        Collective::reduce_scatter, "hierarchical_direct",
+        "Sums of each group's windows straight to the owner: for several hosts")),
     invariant(in_groups<hierarchical_pipelined_reduce_scatter,
                         textbook::in_three<textbook::groups_reduce_scatter>, textbook::one_hop>(
-                  Collective::reduce_scatter, "hierarchical_pipelined",
-                  "As hierarchical_direct, with three messages under way: for long ones"),
-              Invariance::wide),
+        Collective::reduce_scatter, "hierarchical_pipelined",
+        "As hierarchical_direct, with three messages under way: for long ones")),
     one<tree_broadcast, textbook::tree_broadcast, textbook::up_or_down>(
         Collective::broadcast, "tree", Over::links,
         "Down two binary trees, half of the data each: log2 n hops"),
@@ -275,6 +268,10 @@ constexpr Algorithm kAlgorithms[] = {
     nested<kHierarchicalWindow, kWindows>(
         Collective::reduce, Over::windows,
         "Inside of groups, then from the leaders, through windows"),
+    invariant(
+        in_groups<hierarchical_direct_reduce, textbook::groups_direct_reduce, textbook::one_hop>(
+            Collective::reduce, "hierarchical_direct",
+            "Sums of each group's windows straight to the root's group: for several hosts")),
     in_groups<hierarchical_chain_reduce, textbook::groups_chain_reduce, textbook::around>(
         Collective::reduce, "hierarchical_chain",
         "Sums of a group's windows, from group to group: for several hosts"),
@@ -321,6 +318,10 @@ constexpr Algorithm kAlgorithms[] = {
     invariant(one<direct_window_reduce_scatter_v, textbook::read_others, textbook::two_hops>(
         Collective::reduce_scatter_v, "direct_window", Over::windows,
         "Everyone sums up its block where the inputs are")),
+    invariant(in_groups<hierarchical_direct_reduce_scatter_v, textbook::groups_reduce_scatter,
+                        textbook::one_hop>(
+        Collective::reduce_scatter_v, "hierarchical_direct",
+        "Sums of each group's windows straight to the owner: for several hosts")),
     one<pairwise_all_to_all_v, textbook::exchange, textbook::one_hop>(
         Collective::all_to_all_v, "pairwise", Over::links,
         "Every pair and direction in a lane of its own"),

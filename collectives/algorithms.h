@@ -23,8 +23,8 @@ struct PlanRequest {
   bool scales = true;  // reductions: for every operator; false: for those alone that do not scale
                        // inputs (neither avg nor pre_multiplied_sum), which saves copies
   std::vector<int> groups = {};  // hierarchical: ranks of each group, if that is no rule as `group`
-  /// Reductions: the sum of a group, then the groups' sums in their order, so that the bits of
-  /// float32 and float64 are invariant (Invariance::wide).
+  /// Reductions: the sum of a group, then the groups' sums in their order, and a wide plan, so that
+  /// the bits are invariant.
   bool in_order = false;
 };
 
@@ -50,16 +50,15 @@ struct Algorithm {
   bool follows_order;  // each rank sends to the next one in its order alone, so lanes may have
                        // orders of their own
   bool equal_groups;   // hierarchical: refuses groups of different sizes
-  Invariance invariant;  // reductions: for which types each result is the canonical expression, in
-                         // plans for Domains::subtrees(); `wide` ones with PlanRequest::in_order
+  bool invariant;      // reductions: each result is the canonical expression, in plans for
+                       // Domains::subtrees() with PlanRequest::in_order
   /// Rank `rank`'s part. Throws Error(invalid_argument) for a request that it cannot serve.
   RankPlan (*generate)(const PlanRequest& request, int rank);
   /// The textbook's traffic of rank `rank`, in chunks per tile.
   Traffic (*textbook)(const PlanRequest& request, int rank);
   /// In one tile.
   Hops (*hops)(const PlanRequest& request);
-  bool compressed =
-      false;  // PlanHeader::compressed: serves the calls that ask for it, and no other
+  bool compressed = false;  // Format::compressed: serves the calls that ask for it, and no other
 };
 
 /// All algorithms, ordered by collective. Of those with about the same predicted time, the choice

@@ -8,6 +8,7 @@
 
 #include "collectives/layout.h"
 #include "collectives/plan.h"
+#include "core/wide.h"
 #include "transport/connection.h"
 
 namespace tutti {
@@ -24,9 +25,19 @@ struct Reach {
 /// The most tmp that a rank should have; more only if chunks are a cache line each.
 inline constexpr std::size_t kMostTmp = std::size_t{64} << 20;
 
+/// Bytes that a slot must have for the plan, whatever the type: a line of each chunk.
+constexpr std::size_t least_slot(const PlanHeader& header) {
+  const std::size_t line = header.format == Format::wide ? kMostWidening * kCacheLine : kCacheLine;
+  return header.widest * line;
+}
+
 /// Whether links of this shape are enough for the plan.
 constexpr bool links_suffice(const PlanHeader& header, ConnectionShape links) {
-  return header.slots <= links.full_slots() && links.slot_bytes / header.widest >= kCacheLine;
+  return header.slots <= links.full_slots() && links.slot_bytes >= least_slot(header);
+}
+/// Bytes of links and tmp that each byte of plain elements takes, at most.
+constexpr std::size_t widening(const PlanHeader& header, DataType type) {
+  return header.format == Format::wide ? size_of(accumulation_type(type)) / size_of(type) : 1;
 }
 
 /// A message that fits into one slot is cut into a few pieces, so that the receiver reads it while
@@ -39,14 +50,15 @@ inline constexpr std::size_t kLeastFarPiece = std::size_t{512} << 10;
 /// `block`: elements of the largest block. `bytes`: of the largest buffer. `tile_bytes`: see
 /// TUTTI_TILE_BYTES.
 inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std::size_t bytes,
-                  std::size_t element_bytes, ConnectionShape links, std::size_t tile_bytes,
+                  DataType type, ConnectionShape links, std::size_t tile_bytes,
                   std::size_t least_piece = kLeastPiece) {
+  const std::size_t element_bytes = size_of(type);
   // Without windows always, because tmp has the size of a tile.
   std::size_t chunk = SIZE_MAX;
   if (reach.link_data || !reach.windows) {
     // If only the two ends know a block's size, `block` is 0.
     const std::size_t quarter = block * element_bytes / (std::size_t{4} * header.pieces);
-    chunk = links.slot_bytes / header.widest;
+    chunk = links.slot_bytes / header.widest / widening(header, type);
     if (block > 0) chunk = std::min(chunk, std::max(quarter, least_piece));
   }
   if (reach.windows) {
@@ -54,7 +66,9 @@ inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std:
         block == 0 ? 1 : std::max<std::size_t>(bytes / element_bytes / block, 1);
     chunk = std::min(chunk, tile_bytes / (header.pieces * blocks));
   }
-  if (reach.tmp_chunks > 0) chunk = std::min(chunk, kMostTmp / reach.tmp_chunks);
+  if (reach.tmp_chunks > 0) {
+    chunk = std::min(chunk, kMostTmp / reach.tmp_chunks / widening(header, type));
+  }
   return Tiling::of(block, element_bytes, header.pieces, chunk);
 }
 

@@ -6,6 +6,13 @@
 
 namespace tutti {
 
+bool sends_wide(const RankPlan& plan, const Step& step) {
+  if (step.completes) return false;
+  if (step.sources != 1) return true;
+  const Operand& only = plan.sources(step)[0];
+  return !only.is_link() && only.space != Space::out;
+}
+
 RankPlanBuilder::RankPlanBuilder(PlanHeader header, int rank) {
   plan_.lanes.resize(header.lanes);
   plan_.header = std::move(header);

@@ -24,10 +24,17 @@
 // is divided into `pieces` chunks: chunk c is piece c % pieces of block c / pieces. A step that
 // moves `count` chunks names the first one of each operand. layout.h turns chunks into bytes.
 //
-// Compressed plans. Links and tmp of an ordinary plan carry elements as the user's buffers have
-// them. In a compressed plan they carry them in 8 bits (core/compressed.h): a step that writes
-// there compresses what it has combined, in float32, unless it passes on a single operand from
-// there. All destinations of such a step get what the compressed value stands for.
+// Formats. Links and tmp of an ordinary plan carry elements as the user's buffers have them.
+//
+// In a compressed plan they carry them in 8 bits (core/compressed.h): a step that writes there
+// compresses what it has combined, in float32, unless it passes on a single operand from there. All
+// destinations of such a step get what the compressed value stands for.
+//
+// In a wide plan they carry partial sums of 16- and 8-bit floats as float32 (core/wide.h), so that
+// no partial sum is rounded. tmp always holds float32. A message holds results, as the user's
+// buffers have them, where its sender completes the reduction or passes on `out` or one message,
+// and where its receiver has no other source; else it holds float32. The verifier finds whether
+// both ends say the same. For other types a wide plan is an ordinary one.
 //
 // Tiles. A message larger than the slots is cut into tiles, and every lane repeats its steps for
 // each tile. Proving one tile, and the reuse of tmp by the next, proves any number.
@@ -42,6 +49,7 @@
 #include <vector>
 
 #include "collectives/collective.h"
+#include "collectives/format.h"
 
 namespace tutti {
 
@@ -100,12 +108,12 @@ struct PlanHeader {
   Collective collective = Collective::barrier;
   std::string algorithm;  // "ring", "two_shot_window", ...
   int ranks = 1;
-  int root = 0;              // rooted collectives only, else 0
-  std::uint32_t pieces = 1;  // chunks per block
-  std::uint32_t slots = 1;   // slots a link must have for the plan to be free of deadlock
-  std::uint32_t lanes = 1;   // lanes of every rank (some may be empty)
-  std::uint32_t widest = 1;  // the most chunks that one message carries: a slot must hold them
-  bool compressed = false;   // links and tmp carry 8 bits for an element; all_reduce only
+  int root = 0;                   // rooted collectives only, else 0
+  std::uint32_t pieces = 1;       // chunks per block
+  std::uint32_t slots = 1;        // slots a link must have for the plan to be free of deadlock
+  std::uint32_t lanes = 1;        // lanes of every rank (some may be empty)
+  std::uint32_t widest = 1;       // the most chunks that one message carries: a slot must hold them
+  Format format = Format::plain;  // of links and tmp
   friend bool operator==(const PlanHeader&, const PlanHeader&) = default;
 };
 
@@ -124,6 +132,10 @@ struct RankPlan {
     return {operands.data() + s.first_operand + s.destinations, s.sources};
   }
 };
+
+/// Whether the messages that a step of a wide plan sends, or takes, hold partial sums.
+bool sends_wide(const RankPlan& plan, const Step& step);
+constexpr bool takes_wide(const Step& step) { return step.sources > 1; }
 
 /// A whole plan: every rank's part. A communicator only ever builds its own rank's.
 struct Plan {

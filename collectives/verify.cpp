@@ -49,7 +49,7 @@ Verdict verify(const PlanParts& plan, const VerifyOptions& options) {
       throw proof::Refuted{std::string(name(plan.header.collective)) + " has no in-place form"};
     }
     proof::Network network(plan, options.in_place);
-    if (plan.header.compressed && network.uses_windows) {
+    if (plan.header.format == Format::compressed && network.uses_windows) {
       throw proof::Refuted{"a compressed plan addresses another rank's memory"};
     }
     verdict.roundings = check_result(network, options);

@@ -22,8 +22,9 @@
 //    memory;
 //  - if asked for: invariant bits. Each result is the canonical expression, a balanced tree over
 //    the ranks' inputs in their order (docs/determinism.md); so it has the bits of every other plan
-//    that has this proof. It is rounded once; or the proof holds for types alone that are stored as
-//    they are summed (Invariance::wide);
+//    that has this proof. It is rounded once, as what a wide plan carries is not rounded; or the
+//    proof holds for types alone that are stored as they are summed (Invariance::float32_up);
+//  - of a wide plan, that both ends of a link take a message for the same: partial sums or results;
 //  - a remote operand @r is used only after a signal from r, a message without data (it carries
 //    r's addresses).
 #pragma once
@@ -39,8 +40,8 @@ namespace tutti {
 /// For which types a plan's sums have invariant bits (docs/determinism.md).
 enum class Invariance : std::uint8_t {
   none,
-  wide,  // float32 and float64 alone: partial sums are stored, which rounds narrower types
-  all,   // of every type: no partial sum is stored
+  float32_up,  // float32 and float64 alone: partial sums are stored, which rounds narrower types
+  all,         // of every type: no partial sum is rounded
 };
 
 /// A rank's traffic in one tile, in chunks (a chunk that crosses a link, or another rank's memory).

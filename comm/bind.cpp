@@ -282,7 +282,7 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
     refuse(call, fmt::format(
                      "algorithm {} needs links of {} slots with {} bytes, but they have {} with {} "
                      "(TUTTI_SLOTS, TUTTI_SLOT_BYTES)",
-                     header.algorithm, header.slots, header.widest * kCacheLine,
+                     header.algorithm, header.slots, least_slot(header),
                      geometry.shape.full_slots(), geometry.shape.slot_bytes));
   }
   Binding b;
@@ -298,7 +298,7 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
   const BufferSizes sizes = buffer_sizes(call, rank, ranks);
   const Reach reach{ready.windows, ready.link_data, ready.tmp_chunks};
   const auto cut_for = [&](std::size_t largest_block, const Reach& r) {
-    return cut(header, r, largest_block, sizes.largest, element, geometry.shape,
+    return cut(header, r, largest_block, sizes.largest, call.type, geometry.shape,
                geometry.tile_bytes, least_piece(geometry, ranks));
   };
   // Where only the two ends know a block's size, tiles are as large as can be.

@@ -70,7 +70,8 @@ Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layout
 }
 
 bool Plans::must_round_once(const Signature& call) const {
-  return rules_.round_once && is_reduction(call.collective) &&
+  // Invariant sums are rounded once.
+  return rules_.round_once && !rules_.invariant && is_reduction(call.collective) &&
          rounds_when_stored(call.kind, call.type);
 }
 
@@ -87,15 +88,14 @@ void Plans::check_invariance(const Signature& call) const {
   };
   if (const ReadyPlan* const given = users(call.collective, call.root, false)) {
     if (given->rounds_once || !rounds_when_stored(call.kind, call.type)) return;
-    refuse(
-        fmt::format("the plan \"{}\" that was given for it", given->plan.header.algorithm),
-        "it stores partial sums, which rounds this type: take a plan that sums all inputs in one "
-        "step, as two_shot does");
+    refuse(fmt::format("the plan \"{}\" that was given for it", given->plan.header.algorithm),
+           "it rounds partial sums of this type: take a wide plan, as hierarchical_direct has with "
+           "--invariant, or one that sums all inputs in one step, as two_shot does");
   }
   const Algorithm* const wished = wished_for(call);
-  if (wished == nullptr || includes(wished->invariant, call.type)) return;
+  if (wished == nullptr || wished->invariant) return;
   refuse(fmt::format("the algorithm {} (TUTTI_ALGORITHM)", wished->name),
-         "`tutti plan list` says whose are, for which types");
+         "`tutti plan list` says whose are");
 }
 
 void Plans::check(const Signature& call) const {
@@ -170,18 +170,25 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     const bool scales = scales_inputs(call.kind, call.type) && !rules_.invariant;
     const bool in_order = must_be_invariant(call);
     const bool on_gpus = where == Where::gpu && !gpu_layouts_.empty();
-    std::unique_ptr<ReadyPlan>& plan = generated_[{a, root, scales, in_order, on_gpus}];
-    if (!plan) {
-      PlanRequest request;
-      request.root = root;
-      request.scales = scales;
-      request.in_order = in_order;
-      plan = ready(*a, request, in_order ? subtrees_ : on_gpus ? gpu_layouts_ : layouts_);
-      if (collective == Collective::all_to_all_v && a->windows) {
-        plan->of_short_blocks = &get(call, bytes, Access::none);
+    const auto plan_of = [&](const Algorithm& algorithm) {
+      std::unique_ptr<ReadyPlan>& plan = generated_[{&algorithm, root, scales, in_order, on_gpus}];
+      if (!plan) {
+        PlanRequest request;
+        request.root = root;
+        request.scales = scales;
+        request.in_order = in_order;
+        plan = ready(algorithm, request, in_order ? subtrees_ : on_gpus ? gpu_layouts_ : layouts_);
+        if (collective == Collective::all_to_all_v && algorithm.windows) {
+          plan->of_short_blocks = &get(call, bytes, Access::none);
+        }
       }
+      return plan.get();
+    };
+    found = plan_of(*a);
+    // Kernels carry elements as they are, which the chooser knows.
+    if (where == Where::gpu && widening(found->plan.header, call.type) > 1) {
+      found = plan_of(gpu_chooser_.choose(workload_of(call, bytes, access)));
     }
-    found = plan.get();
   }
   return *found;
 }
@@ -263,7 +270,7 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
     // For which types is a question of each call: check().
     const Verdict verdict =
         verify(plan, {.in_place = in_place,
-                      .invariant = rules_.invariant ? Invariance::wide : Invariance::none});
+                      .invariant = rules_.invariant ? Invariance::float32_up : Invariance::none});
     if (!verdict.proved) {
       throw Error(ErrorCode::unproven_plan, what + "is not proved" + (in_place ? " in place" : "") +
                                                 (rules_.invariant ? " to be invariant" : "") +
@@ -277,11 +284,10 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   }
   tighten(plan);
   if (!links_suffice(plan.header, links_)) {
-    refuse(
-        fmt::format("needs links of {} slots with {} bytes each, but this communicator's have "
-                    "{} with {} (TUTTI_SLOTS, TUTTI_SLOT_BYTES)",
-                    plan.header.slots, plan.header.widest * kCacheLine, links_.full_slots(),
-                    links_.slot_bytes));
+    refuse(fmt::format(
+        "needs links of {} slots with {} bytes each, but this communicator's have "
+        "{} with {} (TUTTI_SLOTS, TUTTI_SLOT_BYTES)",
+        plan.header.slots, least_slot(plan.header), links_.full_slots(), links_.slot_bytes));
   }
   const PlanNeeds needs = needs_of(plan);
   auto ready = std::make_unique<ReadyPlan>();
@@ -298,7 +304,8 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
 
 void Plans::use(std::unique_ptr<ReadyPlan> plan) {
   const PlanHeader& header = plan->plan.header;
-  std::unique_ptr<ReadyPlan>& place = users_[{header.collective, header.root, header.compressed}];
+  std::unique_ptr<ReadyPlan>& place =
+      users_[{header.collective, header.root, header.format == Format::compressed}];
   if (place) replaced_.push_back(std::move(place));
   place = std::move(plan);
 }

@@ -27,18 +27,6 @@ std::string_view windows_of(const Algorithm& a, const PlanRequest& request) {
   return use_of(a, request, {}, {}).reach.link_data ? "inside" : "all";
 }
 
-std::string_view invariance_of(const Algorithm& a) {
-  switch (a.invariant) {
-    case Invariance::none:
-      break;
-    case Invariance::wide:
-      return "float32+";
-    case Invariance::all:
-      return "yes";
-  }
-  return "-";
-}
-
 void list() {
   constexpr int kRanks = 16;
   constexpr auto kRow = "{:<17} {:<22} {:<8} {:<6} {:<8} {:<10} {}\n";
@@ -52,15 +40,14 @@ void list() {
                                     ? fmt::format("{}", verify(generate_plan(a, request)).roundings)
                                     : "-";
     fmt::print(kRow, name(a.collective), a.name, windows_of(a, request), a.lanes ? "yes" : "-",
-               rounded, invariance_of(a), a.summary);
+               rounded, a.invariant ? "yes" : "-", a.summary);
   }
   fmt::print(
       "\nWINDOWS: addresses memory of all ranks, or inside of a group (a host) alone.\n"
       "ROUNDED: how often a sum of 16- or 8-bit floats is rounded on its way, with {} ranks "
       "(see TUTTI_ROUND_ONCE).\n"
       "INVARIANT: the bits of its sums depend on the inputs and the order of the ranks alone (see "
-      "TUTTI_INVARIANT);\n  float32+: those of float32 and float64, in the order that `tutti plan "
-      "show ... --invariant` has.\n",
+      "TUTTI_INVARIANT),\n  in the plan that `tutti plan show ... --invariant` has.\n",
       kRanks);
 }
 
@@ -199,7 +186,7 @@ void prove_all(const PlanSource& source, bool only_in_place) {
              plural(static_cast<std::uint64_t>(h.ranks), "rank"), plural(h.lanes, "lane"),
              plural(h.slots, "slot"));
   // Verdict::roundings says whether it is so for all types.
-  const Invariance invariant = source.is_invariant() ? Invariance::wide : Invariance::none;
+  const Invariance invariant = source.is_invariant() ? Invariance::float32_up : Invariance::none;
   Verdict verdict;
   bool proved = true;
   if (!only_in_place) proved = prove(plan, false, invariant, verdict);

@@ -105,13 +105,13 @@ PlanRequest PlanSource::request() const {
     refuse(fmt::format("--root {} is not one of the ranks 0 to {}", root_, ranks - 1));
   }
   PlanRequest r{collective, ranks, root_, lanes_, group_};
-  r.in_order = invariant_ && algorithm().invariant != Invariance::none;
+  r.in_order = invariant_ && algorithm().invariant;
   return r;
 }
 
 Domains PlanSource::layout(int ranks) const {
   const Domains given = hosts(ranks);
-  return invariant_ && algorithm().invariant != Invariance::none ? Domains::subtrees(given) : given;
+  return invariant_ && algorithm().invariant ? Domains::subtrees(given) : given;
 }
 
 Plan PlanSource::load_file() const {

@@ -34,7 +34,7 @@ PlanHeader make_header(Collective collective, std::string_view name, const PlanR
   h.slots = sizes.slots;
   h.lanes = sizes.lanes;
   h.widest = sizes.widest;
-  h.compressed = sizes.compressed;
+  h.format = sizes.format;
   return h;
 }
 

@@ -17,7 +17,7 @@ struct Sizes {
   std::uint32_t slots = 1;
   std::uint32_t lanes = 1;
   std::uint32_t widest = 1;
-  bool compressed = false;
+  Format format = Format::plain;
 };
 
 /// The header of a plan for `collective`. Throws Error(invalid_argument) unless the request's ranks

@@ -21,7 +21,7 @@ RankPlan two_shot_compressed_all_reduce(const PlanRequest& request, int rank) {
   constexpr std::uint32_t kLanes = 3;
   RankPlanBuilder b(
       make_header(Collective::all_reduce, "two_shot_compressed", request, rank,
-                  {.pieces = u32(request.ranks), .lanes = kLanes, .compressed = true}),
+                  {.pieces = u32(request.ranks), .lanes = kLanes, .format = Format::compressed}),
       rank);
   const auto peers = others(request.ranks, rank);
   const std::uint32_t own = u32(rank);

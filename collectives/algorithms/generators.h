@@ -63,6 +63,8 @@ RankPlan split_window_reduce(const PlanRequest& request, int rank);
 // hierarchical_direct.cpp
 RankPlan hierarchical_direct_all_reduce(const PlanRequest& request, int rank);
 RankPlan hierarchical_direct_reduce_scatter(const PlanRequest& request, int rank);
+RankPlan hierarchical_direct_reduce_scatter_v(const PlanRequest& request, int rank);
+RankPlan hierarchical_direct_reduce(const PlanRequest& request, int rank);
 RankPlan hierarchical_direct_all_gather(const PlanRequest& request, int rank);
 RankPlan hierarchical_pipelined_all_reduce(const PlanRequest& request, int rank);
 RankPlan hierarchical_pipelined_reduce_scatter(const PlanRequest& request, int rank);

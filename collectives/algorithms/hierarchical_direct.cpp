@@ -11,7 +11,7 @@
 //     all_gather      the second half
 //     broadcast       of each chunk there is a carrier in every group. Those form a chain, or a
 //                     binomial tree, from the root's group on
-//     reduce          the same towards the root
+//     reduce          the same towards the root; or straight to the carriers of the root's group
 //
 // Groups may have different sizes: the deputy of rank i of its group is rank i modulo the size.
 // *ready* and *done* messages inside of a group say when its memory may be addressed.
@@ -21,12 +21,13 @@
 // messages of each kind in a tile, of which the first are on their way while the others are made:
 // for long calls, as short ones would be many empty messages.
 //
-// In the canonical order (PlanRequest::in_order) an owner first stores the sum of its own group,
-// and then adds the groups' sums in their order: a pass over its chunk more, and no other bytes
-// across.
+// In the canonical order (PlanRequest::in_order) an owner first stores the sum of its own group, in
+// tmp, and then adds the groups' sums in their order: a pass over its chunk more. The plan is wide,
+// so sums of 16- and 8-bit floats cross as float32, and results as they are.
 //
 // A rank makes all its sums before it waits for others', so there must be a slot for each, and in
 // all_reduce for the first result besides.
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -81,35 +82,49 @@ class Team {
     return all;
   }
 
+  /// Of a plan in the canonical order, among groups.
+  Format format() const { return in_order_ ? Format::wide : Format::plain; }
+
   /// Sums up what all ranks have in `chunk`, which is this rank's, for `destinations`: of its own
-  /// group where it is, of the others from their deputies. `stored`: where the sum of its own group
-  /// can be kept.
-  void sum_up(RankPlanBuilder::LaneRef lane, Operand chunk, Operand stored,
-              const std::vector<Operand>& destinations) const {
+  /// group where it is, of the others from the rank that `partner(k)` is in group k.
+  template <class Partner>
+  void sum_up(RankPlanBuilder& b, Operand chunk, const std::vector<Operand>& destinations,
+              Partner&& partner) {
+    auto lane = b.lane(0);
+    const auto step = [&](const std::vector<Operand>& sources) {
+      lane.step(destinations, sources).shaped_as(chunk).completes();
+    };
     if (!in_order_) {
-      lane.step(destinations, inside(chunk, deputies())).completes();
-      return;
+      std::vector<int> partners;
+      for (const int k : others(groups_.count(), groups_.mine)) partners.push_back(partner(k));
+      return step(inside(chunk, partners));
     }
     Operand own = chunk;
     if (!peers_.empty()) {
-      lane.step(std::vector{stored}, inside(chunk));
-      own = stored;
+      if (!stored_) stored_ = tmp(b.reserve_tmp(1));
+      lane.step(std::vector{*stored_}, inside(chunk));
+      own = *stored_;
     }
     std::vector<Operand> sums;
     for (int k = 0; k < groups_.count(); ++k) {
-      sums.push_back(k == groups_.mine ? own : from(deputy(k)));
+      sums.push_back(k == groups_.mine ? own : from(partner(k)));
     }
-    lane.step(destinations, sums).completes();
+    step(sums);
   }
-
- private:
   /// Of this rank, in group k.
   int deputy(int k) const { return groups_.begin(k) + groups_.index % groups_.size_of(k); }
 
+ private:
   Groups groups_;
   bool in_order_;
   std::vector<int> peers_;
+  std::optional<Operand> stored_;  // its own group's sum, one chunk after the other
 };
+
+/// Who passes on `chunk` in group k.
+int carrier(const Groups& groups, int k, std::uint32_t chunk) {
+  return groups.begin(k) + static_cast<int>(chunk % u32(groups.size_of(k)));
+}
 
 /// How chunks pass from group to group, the root's first.
 class Route {
@@ -123,19 +138,19 @@ class Route {
   bool is_first() const { return label_ == 0; }
   /// Who carries `chunk` in the group before this one.
   int before(std::uint32_t chunk) const {
-    return carrier(chain_ ? label_ - 1 : label_ & (label_ - 1), chunk);
+    return at(chain_ ? label_ - 1 : label_ & (label_ - 1), chunk);
   }
   /// And in those after it.
   std::vector<int> after(std::uint32_t chunk) const {
     std::vector<int> all;
     if (chain_) {
-      if (label_ + 1 < count_) all.push_back(carrier(label_ + 1, chunk));
+      if (label_ + 1 < count_) all.push_back(at(label_ + 1, chunk));
       return all;
     }
     // The one with the most groups behind it first.
     int step = label_ == 0 ? power_of_two_in(count_) : (label_ & -label_) / 2;
     for (; step > 0; step /= 2) {
-      if (label_ + step < count_) all.push_back(carrier(label_ + step, chunk));
+      if (label_ + step < count_) all.push_back(at(label_ + step, chunk));
     }
     return all;
   }
@@ -145,9 +160,8 @@ class Route {
   }
 
  private:
-  int carrier(int label, std::uint32_t chunk) const {
-    const int k = (label + groups_.group_of(groups_.root)) % count_;
-    return groups_.begin(k) + static_cast<int>(chunk % u32(groups_.size_of(k)));
+  int at(int label, std::uint32_t chunk) const {
+    return carrier(groups_, (label + groups_.group_of(groups_.root)) % count_, chunk);
   }
 
   const Groups& groups_;
@@ -198,16 +212,39 @@ RankPlan reduce(const PlanRequest& request, int rank, bool chain) {
   return b.finish();
 }
 
+RankPlan straight_reduce(const PlanRequest& request, int rank) {
+  Team team(request, rank);
+  const Groups& groups = team.groups();
+  const std::uint32_t pieces = u32(groups.largest());
+  const PlanHeader header = make_header(Collective::reduce, "hierarchical_direct", request, rank,
+                                        {.pieces = pieces, .format = team.format()});
+  RankPlanBuilder b(header, rank);
+  auto lane = b.lane(0);
+  const int first = groups.group_of(groups.root);
+  meet(lane, team.peers());
+  for (std::uint32_t c = 0; c < pieces; ++c) {
+    if (carrier(groups, groups.mine, c) != rank) continue;
+    if (groups.mine == first) {
+      team.sum_up(b, in(c), {out(c).at(header.root)}, [&](int k) { return carrier(groups, k, c); });
+    } else {
+      lane.step(std::vector{to(carrier(groups, first, c))}, team.inside(in(c)));
+    }
+  }
+  meet(lane, team.peers());
+  return b.finish();
+}
+
 std::string_view name_of(std::uint32_t depth) {
   return depth == 1 ? "hierarchical_direct" : "hierarchical_pipelined";
 }
 
 RankPlan all_reduce(const PlanRequest& request, int rank, std::uint32_t depth) {
-  const Team team(request, rank);
+  Team team(request, rank);
   const std::uint32_t slots = team.groups().count() > 1 ? depth + 1 : 1;
-  RankPlanBuilder b(make_header(Collective::all_reduce, name_of(depth), request, rank,
-                                {.pieces = u32(request.ranks) * depth, .slots = slots}),
-                    rank);
+  RankPlanBuilder b(
+      make_header(Collective::all_reduce, name_of(depth), request, rank,
+                  {.pieces = u32(request.ranks) * depth, .slots = slots, .format = team.format()}),
+      rank);
   auto lane = b.lane(0);
   const auto deputed = team.deputed();
   const auto chunk = [&](int owner, std::uint32_t j) { return u32(owner) * depth + j; };
@@ -217,7 +254,8 @@ RankPlan all_reduce(const PlanRequest& request, int rank, std::uint32_t depth) {
   }
   for (std::uint32_t j = 0; j < depth; ++j) {
     const std::uint32_t own = chunk(rank, j);
-    team.sum_up(lane, in(own), out(own), team.inside(out(own), team.deputies()));
+    team.sum_up(b, in(own), team.inside(out(own), team.deputies()),
+                [&](int k) { return team.deputy(k); });
   }
   for (std::uint32_t j = 0; j < depth; ++j) {
     for (const int r : deputed) lane.step(team.inside(out(chunk(r, j))), std::vector{from(r)});
@@ -226,11 +264,12 @@ RankPlan all_reduce(const PlanRequest& request, int rank, std::uint32_t depth) {
   return b.finish();
 }
 
-RankPlan reduce_scatter(const PlanRequest& request, int rank, std::uint32_t depth) {
-  const Team team(request, rank);
+RankPlan reduce_scatter(Collective collective, const PlanRequest& request, int rank,
+                        std::uint32_t depth) {
+  Team team(request, rank);
   const std::uint32_t slots = team.groups().count() > 1 ? depth : 1;
-  RankPlanBuilder b(make_header(Collective::reduce_scatter, name_of(depth), request, rank,
-                                {.pieces = depth, .slots = slots}),
+  RankPlanBuilder b(make_header(collective, name_of(depth), request, rank,
+                                {.pieces = depth, .slots = slots, .format = team.format()}),
                     rank);
   auto lane = b.lane(0);
   meet(lane, team.peers());
@@ -240,7 +279,7 @@ RankPlan reduce_scatter(const PlanRequest& request, int rank, std::uint32_t dept
     }
   }
   for (std::uint32_t j = 0; j < depth; ++j) {
-    team.sum_up(lane, in(u32(rank) * depth + j), out(j), {out(j)});
+    team.sum_up(b, in(u32(rank) * depth + j), {out(j)}, [&](int k) { return team.deputy(k); });
   }
   meet(lane, team.peers());
   return b.finish();
@@ -272,7 +311,13 @@ RankPlan hierarchical_direct_all_reduce(const PlanRequest& request, int rank) {
   return all_reduce(request, rank, 1);
 }
 RankPlan hierarchical_direct_reduce_scatter(const PlanRequest& request, int rank) {
-  return reduce_scatter(request, rank, 1);
+  return reduce_scatter(Collective::reduce_scatter, request, rank, 1);
+}
+RankPlan hierarchical_direct_reduce_scatter_v(const PlanRequest& request, int rank) {
+  return reduce_scatter(Collective::reduce_scatter_v, request, rank, 1);
+}
+RankPlan hierarchical_direct_reduce(const PlanRequest& request, int rank) {
+  return straight_reduce(request, rank);
 }
 RankPlan hierarchical_direct_all_gather(const PlanRequest& request, int rank) {
   return all_gather(request, rank, 1);
@@ -281,7 +326,7 @@ RankPlan hierarchical_pipelined_all_reduce(const PlanRequest& request, int rank)
   return all_reduce(request, rank, kDepth);
 }
 RankPlan hierarchical_pipelined_reduce_scatter(const PlanRequest& request, int rank) {
-  return reduce_scatter(request, rank, kDepth);
+  return reduce_scatter(Collective::reduce_scatter, request, rank, kDepth);
 }
 RankPlan hierarchical_pipelined_all_gather(const PlanRequest& request, int rank) {
   return all_gather(request, rank, kDepth);

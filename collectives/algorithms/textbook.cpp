@@ -203,6 +203,14 @@ Traffic groups_binomial_broadcast(const PlanRequest& request, int rank) {
   return carried(request, rank, false);
 }
 
+Traffic groups_direct_reduce(const PlanRequest& request, int rank) {
+  const Groups g(request, rank);
+  const int size = g.size_of(g.mine);
+  const std::uint64_t chunks = u64((g.largest() - g.index + size - 1) / size);
+  const bool of_root = g.mine == g.group_of(g.root);
+  return {rank == g.root ? 0 : chunks, chunks * u64(size - 1 + (of_root ? g.count() - 1 : 0))};
+}
+
 Traffic groups_chain_reduce(const PlanRequest& request, int rank) {
   return reversed(carried(request, rank, true));
 }

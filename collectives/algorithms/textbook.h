@@ -52,6 +52,7 @@ Traffic in_three(const PlanRequest& request, int rank) {
 }
 Traffic groups_chain_broadcast(const PlanRequest& request, int rank);
 Traffic groups_binomial_broadcast(const PlanRequest& request, int rank);
+Traffic groups_direct_reduce(const PlanRequest& request, int rank);
 Traffic groups_chain_reduce(const PlanRequest& request, int rank);
 Traffic groups_binomial_reduce(const PlanRequest& request, int rank);
 

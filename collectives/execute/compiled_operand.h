@@ -4,21 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/format.h"
+
 namespace tutti {
 
 /// Where an operand's bytes are, up to what only the call knows: the base addresses.
 struct CompiledOperand {
   enum Where : std::uint8_t { in, out, tmp, send, receive, peer_in, peer_out, peer_tmp };
   Where where = Where::tmp;
-  bool scaled = false;     // a raw input of a reduction: pre-multiplied or divided as it is read
-  std::int32_t rank = 0;   // peer_*: whose; send, receive: index into Action's links
-  std::size_t offset = 0;  // from the base, in the first tile; links: within the message
+  bool scaled = false;  // a raw input of a reduction: pre-multiplied or divided as it is read
+  Format format = Format::plain;  // how it holds elements, of the call's type
+  std::int32_t rank = 0;          // peer_*: whose; send, receive: index into Action's links
+  std::size_t offset = 0;         // from the base, in the first tile; links: within the message
 };
-
-/// Whether it holds 8 bits for an element, where the plan is compressed.
-constexpr bool is_compressed(const CompiledOperand& p) {
-  using enum CompiledOperand::Where;
-  return p.where == tmp || p.where == send || p.where == receive;
-}
 
 }  // namespace tutti

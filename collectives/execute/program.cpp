@@ -6,9 +6,15 @@
 
 #include "core/compressed.h"
 #include "core/error.h"
+#include "core/wide.h"
 
 namespace tutti {
 namespace {
+
+/// Room that an element has in tmp.
+std::size_t tmp_element(const RankPlan& plan, DataType type) {
+  return size_of(plan.header.format == Format::wide ? accumulation_type(type) : type);
+}
 
 class Compiler {
  public:
@@ -93,17 +99,20 @@ class Compiler {
       program_.sends.back().doorbell = end.doorbell;
     }
     const std::size_t first_move = program_.moves.size();
-    message_ = 0;
+    out_ = formats(sends_wide(*plan_, step));
+    in_ = formats(takes_wide(step));
+    message_out_ = message_in_ = 0;
     for (std::uint32_t i = 0; i < step.count; ++i) chunk(step, i, first_move);
     a.receives = std::span(program_.receives).subspan(first_receive);
     a.sends = std::span(program_.sends).subspan(first_send);
     a.moves = std::span(program_.moves).subspan(first_move);
     // What moves within memory alone may be of any size.
     if (a.receives.empty() && a.sends.empty()) return a;
-    if (message_ > std::numeric_limits<std::uint32_t>::max()) {
+    if (std::max(message_out_, message_in_) > std::numeric_limits<std::uint32_t>::max()) {
       throw Error(ErrorCode::internal, "a message of a plan has more than 4 GiB");
     }
-    a.bytes = static_cast<std::uint32_t>(message_);
+    a.bytes_out = static_cast<std::uint32_t>(message_out_);
+    a.bytes_in = static_cast<std::uint32_t>(message_in_);
     return a;
   }
 
@@ -113,37 +122,46 @@ class Compiler {
     const Extent e = extent(step, i);
     if (e.count == 0) return;
     const std::size_t unit = shape_.message_unit;
-    if (unit > 1) message_ = (message_ + unit - 1) / unit * unit;
+    for (std::size_t* const message : {&message_out_, &message_in_}) {
+      if (unit > 1) *message = (*message + unit - 1) / unit * unit;
+    }
     const std::size_t first = program_.operands.size();
     std::int32_t link = 0;
-    for (const bool links : {true, false}) {
+    Move m{nullptr, step.destinations, step.sources, e.count};
+    for (const int turn : {0, 1, 2}) {  // those that are not plain, plain links, plain memory
       for (const Operand& o : plan_->destinations(step)) {
-        if (o.is_link() == links) add_operand(o, i, e, CompiledOperand::send, link);
+        const bool is_plain = format_of(o, out_) == Format::plain;
+        if ((is_plain ? o.is_link() ? 1 : 2 : 0) != turn) continue;
+        add_operand(o, i, e, out_, message_out_, CompiledOperand::send, link);
+        m.not_plain += is_plain ? 0 : 1;
       }
     }
     link = 0;
-    for (const Operand& o : plan_->sources(step))
-      add_operand(o, i, e, CompiledOperand::receive, link);
-    message_ += bytes_of(e.count, compressed());
+    for (const Operand& o : plan_->sources(step)) {
+      add_operand(o, i, e, in_, message_in_, CompiledOperand::receive, link);
+    }
+    message_out_ += bytes_of(e.count, out_.link);
+    message_in_ += bytes_of(e.count, in_.link);
     const std::span added = std::span(program_.operands).subspan(first);
     if (program_.moves.size() > first_move) {
       Move& last = program_.moves.back();
       const auto follows = [&](const CompiledOperand& p, const CompiledOperand& q) {
-        return p.offset == q.offset + bytes_of(last.elements, compressed() && is_compressed(q));
+        return p.offset == q.offset + bytes_of(last.elements, q.format);
       };
       // Nothing follows in a block that is compressed.
-      const bool whole = !compressed() || last.elements % compressed_block(shape_.type) == 0;
+      const bool whole = plan_->header.format != Format::compressed ||
+                         last.elements % compressed_block(shape_.type) == 0;
       if (whole && std::equal(added.begin(), added.end(), last.operands, follows)) {
         last.elements += e.count;
         program_.operands.resize(first);
         return;
       }
     }
-    Move m{added.data(), step.destinations, step.sources, e.count};
-    m.compressed = compressed();
+    m.operands = added.data();
     for (const CompiledOperand& p : added) {
       m.remote = m.remote || p.where >= CompiledOperand::peer_in;
       m.scaled = m.scaled || p.scaled;
+      if (p.format != Format::plain) m.format = p.format;
     }
     program_.moves.push_back(m);
   }
@@ -158,21 +176,37 @@ class Compiler {
     return e;
   }
 
-  void add_operand(const Operand& o, std::uint32_t i, const Extent& e,
-                   CompiledOperand::Where link_kind, std::int32_t& link) {
+  /// How the links of one side of a step, and this rank's tmp, hold elements of the type.
+  struct Formats {
+    Format link = Format::plain, tmp = Format::plain;
+  };
+  Formats formats(bool holds_sums) const {
+    const Format f = plan_->header.format;
+    if (f != Format::wide) return {f, f};
+    if (!is_widened(shape_.type)) return {};
+    return {holds_sums ? f : Format::plain, f};
+  }
+  static Format format_of(const Operand& o, const Formats& formats) {
+    if (o.is_link()) return formats.link;
+    return o.space == Space::tmp && !o.is_remote() ? formats.tmp : Format::plain;
+  }
+
+  void add_operand(const Operand& o, std::uint32_t i, const Extent& e, const Formats& formats,
+                   std::size_t message, CompiledOperand::Where link_kind, std::int32_t& link) {
     using enum CompiledOperand::Where;
     CompiledOperand p;
+    p.format = format_of(o, formats);
     if (o.is_link()) {
       p.where = link_kind;
       p.rank = link++;
-      p.offset = message_;
+      p.offset = message;
     } else {
       const std::uint32_t chunk = o.chunk + i;
       const std::uint32_t block = chunk / pieces();
       p.rank = o.rank;
       if (o.space == Space::tmp) {
         p.where = o.is_remote() ? peer_tmp : tmp;
-        p.offset = chunk * (tiling_.tile / pieces()) * element_;
+        p.offset = chunk * (tiling_.tile / pieces()) * tmp_element(*plan_, shape_.type);
       } else {
         const bool input = o.space == Space::in;
         const BlockTable& table = input ? shape_.in : shape_.out;
@@ -190,9 +224,10 @@ class Compiler {
   }
 
   std::uint32_t pieces() const { return plan_->header.pieces; }
-  bool compressed() const { return plan_->header.compressed; }
-  std::size_t bytes_of(std::size_t elements, bool in_8_bits) const {
-    return in_8_bits ? compressed_bytes(shape_.type, elements) : elements * element_;
+  std::size_t bytes_of(std::size_t elements, Format format) const {
+    if (format == Format::compressed) return compressed_bytes(shape_.type, elements);
+    if (format == Format::wide) return elements * size_of(accumulation_type(shape_.type));
+    return elements * element_;
   }
 
   const ProgramShape& shape_;
@@ -201,12 +236,17 @@ class Compiler {
   std::size_t tile_ = 0;
   RankGroup* group_;
   std::size_t element_;
-  std::size_t message_ = 0;  // bytes of the message so far
+  Formats out_, in_;                              // of the step at hand: destinations, sources
+  std::size_t message_out_ = 0, message_in_ = 0;  // bytes of the messages so far
   std::size_t actions_ = 0, links_ = 0, moves_ = 0, operands_ = 0;
   TileProgram program_;
 };
 
 }  // namespace
+
+std::size_t tmp_bytes(const RankPlan& plan, const Tiling& tiling, DataType type) {
+  return tiling.tile / plan.header.pieces * tmp_element(plan, type) * plan.tmp_chunks;
+}
 
 std::vector<std::size_t> packed_offsets(std::span<const std::size_t> counts) {
   std::vector<std::size_t> offsets(counts.size());

@@ -46,9 +46,10 @@ struct Move {
   std::uint16_t destinations = 0;
   std::uint16_t sources = 0;
   std::size_t elements = 0;
-  bool remote = false;      // some operand is another rank's
-  bool scaled = false;      // some source is a raw input of a reduction
-  bool compressed = false;  // the plan is: messages and tmp hold 8 bits for an element
+  bool remote = false;            // some operand is another rank's
+  bool scaled = false;            // some source is a raw input of a reduction
+  Format format = Format::plain;  // of those operands that are not plain,
+  std::uint16_t not_plain = 0;    // which of the destinations are the first
 };
 
 // The pointers are the host executor's; null where the program was compiled without a group.
@@ -70,8 +71,8 @@ struct Action {
   std::span<const ReceiveLink> receives;
   std::span<const SendLink> sends;
   std::span<const Move> moves;
-  std::uint32_t bytes = 0;  // of each of its messages
-  bool signals = false;     // no data: its messages carry addresses, where windows are used
+  std::uint32_t bytes_out = 0, bytes_in = 0;  // of each message that it sends, or takes
+  bool signals = false;  // no data: its messages carry addresses, where windows are used
   bool completes = false;
 };
 
@@ -108,6 +109,9 @@ struct ProgramShape {
   Tiling tiling;
   std::size_t message_unit = 1;  // a chunk begins at a multiple of these bytes in its message
 };
+
+/// Bytes of a tile's tmp.
+std::size_t tmp_bytes(const RankPlan& plan, const Tiling& tiling, DataType type);
 
 /// Tile `tile` of `plan`, with offsets as if it were tile 0 (so that all whole tiles share it); of
 /// lane `only`, or of all. With the links of `group`, unless it is null.

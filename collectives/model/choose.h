@@ -52,7 +52,7 @@ class Chooser {
     return algorithm.collective == workload.collective &&
            algorithm.compressed == workload.compressed &&
            (!algorithm.windows || workload.access != Access::none) && may_run_there(algorithm) &&
-           (!workload.invariant || includes(algorithm.invariant, workload.type)) &&
+           (!workload.invariant || algorithm.invariant) &&
            (!workload.round_once || rounds_once_there(algorithm));
   }
 

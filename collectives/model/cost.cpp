@@ -39,7 +39,7 @@ Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, Reach r
       {in_blocks(w.collective, p.ranks, 0, 0), out_blocks(w.collective, p.ranks, 0, 0), 1U});
   block_ = w.bytes / widest / element_;
   if (w.bytes > 0) block_ = std::max<std::size_t>(block_, 1);
-  tiling_ = cut(header_, reach, block_, w.bytes, element_, p.links, p.tile_bytes, p.least_piece);
+  tiling_ = cut(header_, reach, block_, w.bytes, type_, p.links, p.tile_bytes, p.least_piece);
 
   // A rank that is no root has the usual number of blocks; roots alone have more.
   const double mine = static_cast<double>(block_ * element_) * blocks_of(p.ranks > 1 ? 1 : 0);
@@ -80,9 +80,13 @@ Costing::Cost Costing::of(const RankPlan& plan, const Step& step) const {
       copies_ && std::ranges::any_of(plan.destinations(step), &Operand::is_remote);
   const bool past_caches = stream_ && links(plan.destinations(step)) == 0 && !copied_out;
   const bool plain = step.sources == 1;
+  const auto stored = [&](const Operand& o, bool wide_links) {
+    const bool wide = o.is_link() ? wide_links : o.space == Space::tmp;
+    return wide ? bytes * static_cast<double>(widening(header_, type_)) : bytes;
+  };
   for (const Operand& o : plan.sources(step)) {
     double ns = 0;
-    read(o, plan, bytes, ns, cost);
+    read(o, plan, stored(o, takes_wide(step)), ns, cost);
     if (far.landed != nullptr && o.is_link()) ns = plain ? 0 : machine_.l2_read * bytes / kKiB;
     // Where it is moved only to be sent, or only lands, no core reads it.
     const bool only_sent = plain && &o == far.lent &&
@@ -92,7 +96,7 @@ Costing::Cost Costing::of(const RankPlan& plan, const Step& step) const {
   }
   for (const Operand& o : plan.destinations(step)) {
     double ns = 0;
-    write(o, plan, bytes, past_caches, ns, cost);
+    write(o, plan, stored(o, sends_wide(plan, step)), past_caches, ns, cost);
     const bool lent = far.lent != nullptr && o.is_link();
     if (!lent && !(plain && &o == far.landed)) memory_ns += ns;
     if (copies_ && o.is_remote()) memory_ns += copy_ns(step, bytes);
@@ -123,8 +127,10 @@ double Costing::bytes_of(const Step& step) const {
   return static_cast<double>(elements * element_);
 }
 
-double Costing::on_links(double bytes) const {
-  if (!header_.compressed) return bytes;
+double Costing::on_links(double bytes, bool wide) const {
+  if (header_.format != Format::compressed) {
+    return wide ? bytes * static_cast<double>(widening(header_, type_)) : bytes;
+  }
   constexpr std::size_t kBlock = 64;  // bytes; core/compressed.h
   return bytes * static_cast<double>(compressed_bytes(type_, kBlock / element_)) / kBlock;
 }
@@ -151,16 +157,18 @@ void Costing::network(const RankPlan& plan, const Step& step, double bytes, Cost
   cost.far_out = across(plan.destinations(step));
   cost.far_in = across(plan.sources(step));
   cost.ns += (cost.far_out + cost.far_in) * machine_.net_message_ns;
-  bytes = on_links(bytes);
-  cost.message = {machine_.net_send * bytes / kKiB,
-                  machine_.net_wire * (bytes + sizeof(SlotHeader)) / kKiB,
-                  machine_.net_receive * bytes / kKiB, bytes > kSegment ? kSegment / bytes : 1,
-                  bytes > kPackets ? kPackets / bytes : 1};
+  const double out = on_links(bytes, sends_wide(plan, step));
+  const double in = on_links(bytes, takes_wide(step));
+  const auto wire = [&](double b) { return machine_.net_wire * (b + sizeof(SlotHeader)) / kKiB; };
+  cost.message = {machine_.net_send * out / kKiB, wire(out), machine_.net_receive * in / kKiB,
+                  out > kSegment ? kSegment / out : 1, in > kPackets ? kPackets / in : 1};
+  cost.wire_in = wire(in);
 }
 
 Costing::InPlace Costing::in_place(const RankPlan& plan, const Step& step, double bytes) const {
   InPlace far;
-  if (hosts_.count() == 1 || bytes < kZeroCopyBytes || header_.compressed) return far;
+  if (hosts_.count() == 1 || bytes < kZeroCopyBytes) return far;
+  if (header_.format == Format::compressed || widening(header_, type_) > 1) return far;
   const auto sources = plan.sources(step), destinations = plan.destinations(step);
   const auto is_memory = [](const Operand& o) { return !o.is_link(); };
   const auto is_remote = [](const Operand& o) { return o.is_remote(); };

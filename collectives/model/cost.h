@@ -18,8 +18,8 @@ class Costing {
   std::size_t block() const { return block_; }
   std::size_t block_bytes() const { return block_ * element_; }
 
-  /// So many bytes of elements, as messages carry them.
-  double on_links(double bytes) const;
+  /// So many bytes of elements, as messages carry them; `wide`: those of a wide plan's sums.
+  double on_links(double bytes, bool wide = false) const;
 
   struct Cost {
     double ns = 0;
@@ -28,6 +28,7 @@ class Costing {
     // Messages to and from other hosts, and what each takes, which `ns` has not.
     int far_out = 0, far_in = 0;
     MessageCost message;
+    double wire_in = 0;  // what each that comes has taken of the wire
   };
   /// Of `step` of a whole tile.
   Cost of(const RankPlan& plan, const Step& step) const;

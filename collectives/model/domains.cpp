@@ -27,7 +27,7 @@ class Renumbering {
   static bool is_possible(const PlanHeader& h) {
     const bool blocks_of_ranks = in_blocks(h.collective, h.ranks, h.root, h.root) > 1 ||
                                  out_blocks(h.collective, h.ranks, h.root, h.root) > 1;
-    return h.collective != Collective::send_recv && !h.compressed &&
+    return h.collective != Collective::send_recv && h.format != Format::compressed &&
            (!blocks_of_ranks || h.widest <= h.pieces);
   }
 

@@ -19,7 +19,7 @@ const Operand* first_across(const RankPlan& plan, const Domains& hosts) {
   return found == plan.operands.end() ? nullptr : &*found;
 }
 
-/// `size(step)`: of each of its messages.
+/// `size(part, step, sends)`: of each message that it sends, or takes.
 template <class Size>
 std::vector<Traffic> count_across(const PlanParts& plan, const Domains& hosts, Size&& size) {
   std::vector<Traffic> by_host(static_cast<std::size_t>(hosts.count()));
@@ -34,8 +34,12 @@ std::vector<Traffic> count_across(const PlanParts& plan, const Domains& hosts, S
     for (const auto& lane : part.lanes) {
       for (const Step& step : lane) {
         if (step.count == 0) continue;
-        if (const auto links = across(part.destinations(step))) mine.sent += links * size(step);
-        if (const auto links = across(part.sources(step))) mine.received += links * size(step);
+        if (const auto links = across(part.destinations(step))) {
+          mine.sent += links * size(part, step, true);
+        }
+        if (const auto links = across(part.sources(step))) {
+          mine.received += links * size(part, step, false);
+        }
       }
     }
   }
@@ -130,23 +134,26 @@ std::string unreachable(const Plan& plan, const Domains& hosts) {
 }
 
 std::vector<Traffic> chunks_across(const PlanParts& plan, const Domains& hosts) {
-  return count_across(plan, hosts, [](const Step& step) { return std::uint64_t{step.count}; });
+  return count_across(plan, hosts, [](const RankPlan&, const Step& step, bool) {
+    return std::uint64_t{step.count};
+  });
 }
 
 std::vector<Traffic> bytes_across(const PlanParts& plan, const Domains& hosts, const Tiling& tiling,
-                                  std::size_t block, std::size_t element_bytes) {
+                                  std::size_t block, DataType type) {
   const std::uint32_t pieces = plan.header.pieces;
-  return count_across(plan, hosts, [&](const Step& step) {
+  return count_across(plan, hosts, [&](const RankPlan& part, const Step& step, bool sends) {
     std::uint64_t elements = 0;
     for (std::uint32_t i = 0; i < step.count; ++i) {
       const auto in_tile = [&](std::size_t tile) {
-        return chunk_extent(tiling, tile, block, element_bytes, pieces,
+        return chunk_extent(tiling, tile, block, size_of(type), pieces,
                             (step.shape_chunk + i) % pieces)
             .count;
       };
       elements += in_tile(0) * (tiling.tiles - 1) + in_tile(tiling.tiles - 1);
     }
-    return elements * element_bytes;
+    const bool wide = sends ? sends_wide(part, step) : takes_wide(step);
+    return elements * size_of(type) * (wide ? widening(plan.header, type) : 1);
   });
 }
 

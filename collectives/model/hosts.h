@@ -9,6 +9,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/cut.h"
 #include "collectives/model/domains.h"
+#include "core/types.h"
 
 namespace tutti {
 
@@ -39,9 +40,10 @@ std::string unreachable(const Plan& plan, const Domains& hosts);
 /// What the ranks of each host send over links to other hosts, and receive from there: in chunks of
 /// one tile, ...
 std::vector<Traffic> chunks_across(const PlanParts& plan, const Domains& hosts);
-/// ... or in bytes of a call that is cut like this, with blocks of `block` elements.
+/// ... or in bytes of a call that is cut like this, with blocks of `block` elements (of a
+/// compressed plan before it compresses them).
 std::vector<Traffic> bytes_across(const PlanParts& plan, const Domains& hosts, const Tiling& tiling,
-                                  std::size_t block, std::size_t element_bytes);
+                                  std::size_t block, DataType type);
 /// What the hosts send, all together.
 std::uint64_t sent(const std::vector<Traffic>& by_host);
 

@@ -36,7 +36,7 @@ Busy busy(const Costing& costing, const RankPlan& plan, std::vector<std::vector<
       total.memory += cost.memory;
       total.steps += 1;
       total.wire_out += cost.far_out * cost.message.wire;
-      total.wire_in += cost.far_in * cost.message.wire;
+      total.wire_in += cost.far_in * cost.wire_in;
       total.to_others += cost.far_out;
       total.messages +=
           static_cast<double>(std::ranges::count_if(plan.destinations(step), &Operand::is_link));
@@ -57,10 +57,11 @@ double time_of_tiles(Scenario& scenario, std::size_t tiles) {
 }
 
 double time_by_simulation(const Plan& plan, const StepCosts& costs,
-                          const OfSteps<MessageCost>& messages, const Platform& p,
+                          const OfSteps<MessageCost>& messages, const Platform& p, DataType type,
                           const Prediction& so_far) {
   SimulationOptions options;
-  options.slots = p.links.slots_for(so_far.tile_bytes * plan.header.widest / plan.header.pieces);
+  options.slots = p.links.slots_for(so_far.tile_bytes * widening(plan.header, type) *
+                                    plan.header.widest / plan.header.pieces);
   options.cores = p.cores;
   options.latency_ns = p.machine.latency_ns;
   options.far_latency_ns = p.machine.far_latency_ns;
@@ -121,8 +122,7 @@ double busiest_host(const Plan& plan, const Domains& hosts, const Costing& costi
                           return found == known.end() ? RankPlan{} : *found->second;
                         }};
   std::uint64_t most = 0;
-  for (const Traffic& t :
-       bytes_across(parts, hosts, costing.tiling(), costing.block(), size_of(type))) {
+  for (const Traffic& t : bytes_across(parts, hosts, costing.tiling(), costing.block(), type)) {
     most = std::max({most, t.sent, t.received});
   }
   return static_cast<double>(most);
@@ -133,7 +133,14 @@ double busiest_host(const Plan& plan, const Domains& hosts, const Costing& costi
 Platform gpu_platform(int ranks) {
   // Slots as large as all thread blocks' together.
   constexpr std::size_t kMiB = std::size_t{1} << 20;
-  return {gpu_machine(), ranks, ranks, {4, 8 * kMiB}, 64 * kMiB, kMiB, true};
+  return {.machine = gpu_machine(),
+          .ranks = ranks,
+          .cores = ranks,
+          .links = {4, 8 * kMiB},
+          .tile_bytes = 64 * kMiB,
+          .least_piece = kMiB,
+          .flags_in_data = true,
+          .wide_links = false};
 }
 
 Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& p) {
@@ -162,6 +169,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
     return result;  // groups that do not divide the ranks, say
   }
   if (use.across || !links_suffice(plan.header, p.links)) return result;
+  if (!p.wide_links && widening(plan.header, workload.type) > 1) return result;
   result.possible = true;
 
   const Costing costing(workload, p, plan, use.reach);
@@ -189,7 +197,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
       all.memory * tiles * (p.ranks_of_a_host() / ranks_seen) / p.machine.memory_bandwidth;
   const double time =
       result.simulated
-          ? time_by_simulation(plan, costs, messages, p, result)
+          ? time_by_simulation(plan, costs, messages, p, workload.type, result)
           : time_by_formula(busiest, all, busiest_wire(ranks, plan, p.hosts),
                             algorithm.hops(placed(algorithm, request, layout)), p, result.tiles);
   // The greater of the two, but near each other they add up: not all of a call meets the limit.

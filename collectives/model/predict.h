@@ -32,6 +32,7 @@ struct Platform {
   std::size_t tile_bytes = 0;
   std::size_t least_piece = kLeastPiece;
   bool flags_in_data = false;  // as LL has them; else data come a way after what announces them
+  bool wide_links = true;      // a wide plan can carry 16- and 8-bit floats as float32
   Domains domains{};           // last-level caches, of all hosts
   Domains hosts{};
 

@@ -20,12 +20,6 @@ constexpr bool order_matters(ReduceKind kind, DataType type) {
   return is_float(type) && kind != ReduceKind::min && kind != ReduceKind::max;
 }
 
-/// Whether sums of `type` are among those whose bits are invariant.
-constexpr bool includes(Invariance invariance, DataType type) {
-  return invariance == Invariance::all ||
-         (invariance == Invariance::wide && !rounds_when_stored(ReduceKind::sum, type));
-}
-
 /// Whether each result of `algorithm` is rounded once: where all ranks' inputs are summed in one
 /// step, wherever they are. False where it cannot serve so many. (Of a plan that is verified,
 /// Verdict::roundings says how often.)

@@ -76,7 +76,11 @@ class Parser {
     if (line.take("widest")) {
       h.widest = line.number("the number of chunks of the widest message", 0, TextLimits::chunks);
     }
-    h.compressed = line.take("compressed");
+    if (line.take(name(Format::compressed))) {
+      h.format = Format::compressed;
+    } else if (line.take(name(Format::wide))) {
+      h.format = Format::wide;
+    }
     line.expect_end();
     if (std::uint64_t{h.lanes} * static_cast<std::uint64_t>(h.ranks) >
         TextLimits::lanes_of_all_ranks) {

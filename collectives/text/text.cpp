@@ -66,7 +66,7 @@ void put_header(std::string& text, const PlanHeader& h) {
   if (is_rooted(h.collective)) fmt::format_to(end, "  root {}", h.root);
   fmt::format_to(end, "  pieces {}  slots {}  lanes {}", h.pieces, h.slots, h.lanes);
   if (h.widest != 1) fmt::format_to(end, "  widest {}", h.widest);
-  if (h.compressed) text += "  compressed";
+  if (h.format != Format::plain) fmt::format_to(end, "  {}", name(h.format));
   text += '\n';
 }
 
@@ -128,6 +128,18 @@ std::string_view name(Space memory) {
       return "tmp";
     case Space::link:
       break;
+  }
+  return "?";
+}
+
+std::string_view name(Format format) {
+  switch (format) {
+    case Format::plain:
+      return "plain";
+    case Format::compressed:
+      return "compressed";
+    case Format::wide:
+      return "wide";
   }
   return "?";
 }

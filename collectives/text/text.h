@@ -50,6 +50,8 @@ std::string to_text(const RankPlan& rank, std::uint32_t lane, const Step& step);
 std::string to_text(const Operand& memory, std::uint32_t count);
 /// "in", "out" or "tmp".
 std::string_view name(Space memory);
+/// Its word in a plan's header.
+std::string_view name(Format format);
 
 /// The inverse of to_text(plan). Checks the grammar and that every rank exists, and throws
 /// Error(invalid_argument), which names the line, the expected text and the actual one. The

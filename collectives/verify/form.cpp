@@ -65,8 +65,13 @@ void check_header(const PlanHeader& h) {
   if (h.lanes < 1) refute("a rank has at least 1 lane, but the plan says 0");
   if (h.slots < 1) refute("a link has at least 1 slot, but the plan says 0");
   if (h.widest < 1) refute("a slot holds at least 1 chunk, but the plan says 0");
-  if (h.compressed && h.collective != Collective::all_reduce) {
+  if (h.format > Format::wide) refute("links and tmp have a format that Tutti does not know");
+  if (h.format == Format::compressed && h.collective != Collective::all_reduce) {
     refute(fmt::format("a compressed plan is for all_reduce, not for {}", name(h.collective)));
+  }
+  if (h.format == Format::wide && !is_reduction(h.collective)) {
+    refute(fmt::format("a wide plan carries partial sums, but {} reduces nothing",
+                       name(h.collective)));
   }
 }
 
@@ -195,6 +200,7 @@ void Form::add_run(const RankPlan& part, const Step& step, std::size_t steps) {
   run.sources = step.sources;
   run.shape_space = step.shape_space;
   run.completes = step.completes;
+  run.sends_wide = sends_wide(part, step);
   for (const Operand& o : destinations) {
     net_.refs.push_back(o.is_link() ? resolve_link(part.rank, step, o, true)
                                     : resolve(part.rank, o));
@@ -239,6 +245,15 @@ void Form::check_memory(int rank, const Step& step, const Operand& o, bool is_de
   if (is_destination && o.space == Space::in) refute("writes `in`, which is the user's");
   const int owner = o.is_remote() ? o.rank : rank;
   if (o.is_remote() && o.space == Space::tmp) know_tmp(owner);
+  if (net_.header().format == Format::wide && o.space == Space::tmp) {
+    if (o.is_remote()) {
+      refute(fmt::format("names {}: in a wide plan tmp is its own rank's alone",
+                         to_text(o, step.count)));
+    }
+    if (is_destination && step.completes) {
+      refute("completes a reduction into tmp, which in a wide plan holds partial sums");
+    }
+  }
   const Buffers& buffers = net_.buffers;
   const std::uint32_t chunks = buffers.chunks(owner, o.space);
   if (std::uint64_t{o.chunk} + step.count > chunks) {

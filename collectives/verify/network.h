@@ -47,6 +47,7 @@ struct StepRun {
   std::uint16_t sources = 0;
   Space shape_space = Space::out;
   bool completes = false;
+  bool sends_wide = false;
 };
 
 /// One step of a run.

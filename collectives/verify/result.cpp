@@ -15,26 +15,28 @@ SymbolicRun::SymbolicRun(const Network& network, const Schedule& schedule,
       schedule_(schedule),
       // In the canonical order a scaled input is rounded as it is read: as a copy of it is.
       values_(network.buffers, options.scales && options.invariant == Invariance::none,
-              options.invariant != Invariance::wide),
+              options.invariant != Invariance::float32_up),
       reduces_(is_reduction(network.header().collective)),
-      compresses_(network.header().compressed),
+      format_(network.header().format),
       invariant_(reduces_ ? options.invariant : Invariance::none),
       memory_(network.buffers.locations(), kNothing),
       slots_(network.slot_chunks, kNothing),
-      message_size_(network.slots) {}
+      message_size_(network.slots),
+      message_is_wide_(network.slots) {}
 
 void SymbolicRun::step(const NetworkStep& step, std::uint32_t) {
   try {
-    check_message_sizes(step);
+    check_messages(step);
     for (std::uint32_t i = 0; i < step->count; ++i) move_chunk(step, i);
   } catch (const Refuted& wrong) {
     throw Refuted{net_.step_name(step.lane, step.index) + " " + wrong.story};
   }
 }
 
-void SymbolicRun::check_message_sizes(const NetworkStep& step) {
+void SymbolicRun::check_messages(const NetworkStep& step) {
   // Chunks are compared in move_chunk: what is sent and what is received must both be as large as
   // the step says.
+  const auto form = [](bool wide) { return wide ? "partial sums" : "results"; };
   for (const Ref& ref : net_.sources(step)) {
     if (!ref.is_link()) continue;
     const std::uint32_t sent = message_size_[schedule_.full_slot(ref.id)];
@@ -42,9 +44,16 @@ void SymbolicRun::check_message_sizes(const NetworkStep& step) {
       throw Refuted{fmt::format("expects {} chunk(s) from rank {}, whose message has {}",
                                 step->count, net_.links[ref.id].sender, sent)};
     }
+    const bool is_wide = message_is_wide_[schedule_.full_slot(ref.id)];
+    if (step->count > 0 && format_ == Format::wide && is_wide != (step->sources > 1)) {
+      throw Refuted{fmt::format("expects {} from rank {}, whose message holds {}",
+                                form(step->sources > 1), net_.links[ref.id].sender, form(is_wide))};
+    }
   }
   for (const Ref& ref : net_.destinations(step)) {
-    if (ref.is_link()) message_size_[schedule_.free_slot(ref.id)] = step->count;
+    if (!ref.is_link()) continue;
+    message_size_[schedule_.free_slot(ref.id)] = step->count;
+    message_is_wide_[schedule_.free_slot(ref.id)] = step->sends_wide;
   }
 }
 
@@ -52,7 +61,8 @@ void SymbolicRun::move_chunk(const NetworkStep& step, std::uint32_t i) {
   sources_.clear();
   for (std::uint32_t s = 0; s < step->sources; ++s) sources_.push_back(read(step, s, i));
   Value v = reduces_ ? reduce(step) : sources_[0];
-  if (compresses_) v = compress(step, v);
+  if (format_ == Format::compressed) v = compress(step, v);
+  const Value wide = format_ == Format::wide && !step->completes ? unrounded() : v;
   const Buffers& buffers = net_.buffers;
   const std::uint32_t shape = step->shape_chunk + step.shift + i;
   if (!buffers.all_chunks_are_equal() &&
@@ -62,8 +72,11 @@ void SymbolicRun::move_chunk(const NetworkStep& step, std::uint32_t i) {
                               name(step->shape_space), shape)};
   }
   for (const Ref& ref : net_.destinations(step)) {
-    (ref.is_link() ? slots_[schedule_.free_chunks(ref.id) + i] : memory_[step.location(ref) + i]) =
-        v;
+    if (ref.is_link()) {
+      slots_[schedule_.free_chunks(ref.id) + i] = step->sends_wide ? wide : v;
+    } else {
+      memory_[step.location(ref) + i] = buffers.is_tmp(step.location(ref)) ? wide : v;
+    }
   }
 }
 
@@ -110,6 +123,10 @@ Value SymbolicRun::compress(const NetworkStep& step, Value v) {
   if (step->sources > 1) return values_.compressed(v);
   // What is compressed goes on as it is; an input is not rounded to its type in between.
   return is_compressed(net_.sources(step)[0]) ? v : values_.compressed(sources_[0]);
+}
+
+Value SymbolicRun::unrounded() {
+  return sources_.size() == 1 ? sources_[0] : values_.combine(sources_, true);
 }
 
 void SymbolicRun::check_results() const {
@@ -201,7 +218,7 @@ void SymbolicRun::check_sum(int rank, std::uint32_t chunk, Value v) const {
         "both",
         chunk, rank, values_.text(first), values_.text(v))};
   }
-  if (compresses_ && h.ranks > 1 && !values_.is_sum_in_8_bits(v)) {
+  if (format_ == Format::compressed && h.ranks > 1 && !values_.is_sum_in_8_bits(v)) {
     throw Refuted{fmt::format(
         "out[{}] of rank {} is {}, but in a compressed plan it should be compress(compress(in@0) + "
         "compress(in@1) + ...): each input compressed once, by its rank; one sum, in the order of "
@@ -213,7 +230,7 @@ void SymbolicRun::check_sum(int rank, std::uint32_t chunk, Value v) const {
 
 void SymbolicRun::check_is_canonical(int rank, std::uint32_t chunk, Value v) const {
   const bool in_one_step = values_.depth(v) <= 1;
-  if (values_.is_canonical(v) && (in_one_step || invariant_ == Invariance::wide)) return;
+  if (values_.is_canonical(v) && (in_one_step || invariant_ == Invariance::float32_up)) return;
   throw Refuted{fmt::format(
       "out[{}] of rank {} has bits that depend on the plan: it is {}, but the canonical expression "
       "is {}",

@@ -25,12 +25,14 @@ class SymbolicRun {
   std::uint32_t roundings() const;
 
  private:
-  void check_message_sizes(const NetworkStep& step);
+  void check_messages(const NetworkStep& step);
   void move_chunk(const NetworkStep& step, std::uint32_t i);
   Value read(const NetworkStep& step, std::uint32_t source, std::uint32_t i) const;
   Value reduce(const NetworkStep& step);
   /// `v`, of a step of a compressed plan, as its destinations get it.
   Value compress(const NetworkStep& step, Value v);
+  /// What wide destinations of a step that does not complete a reduction get.
+  Value unrounded();
   void check_result(int rank, std::uint32_t chunk) const;
   void check_sum(int rank, std::uint32_t chunk, Value v) const;
   /// Of a sum that is right.
@@ -40,11 +42,12 @@ class SymbolicRun {
   const Schedule& schedule_;
   Values values_;
   bool reduces_;
-  bool compresses_;
+  Format format_;
   Invariance invariant_;
   std::vector<Value> memory_;                // by location
   std::vector<Value> slots_;                 // by chunk of a slot
   std::vector<std::uint32_t> message_size_;  // by slot: chunks
+  std::vector<bool> message_is_wide_;        // by slot, in a wide plan
   std::vector<Value> sources_;               // scratch: of one chunk of one step
 };
 

@@ -63,8 +63,8 @@ Values::Contributions Values::contributions(Value v) const {
   return {static_cast<std::uint32_t>(buffers_.input_rank(input_of(v))), 1, 0};
 }
 
-Value Values::combine(std::span<const Value> parts) {
-  const std::size_t at = place_of(parts);
+Value Values::combine(std::span<const Value> parts, bool wide) {
+  const std::size_t at = place_of(parts, wide);
   if (table_[at] != kNothing) return table_[at];
   Node n;
   n.chunk = chunk(parts[0]);
@@ -75,9 +75,13 @@ Value Values::combine(std::span<const Value> parts) {
   }
   n.contributions = join(parts);
   const RankInterval canonical = canonical_ranks(parts);
-  n.contributions.is_canonical = parts.size() > 1 && canonical.begin < canonical.end ? 1 : 0;
-  const std::uint32_t one_more = parts.size() > 1 ? 1 : 0;  // the compressed form is no sum
-  for (const Value part : parts) n.depth = std::max(n.depth, depth(part) + one_more);
+  // The compressed form is no sum.
+  const bool is_sum = parts.size() > 1 || is_wide(parts[0]);
+  n.contributions.is_canonical = is_sum && canonical.begin < canonical.end ? 1 : 0;
+  n.is_wide = wide ? 1 : 0;
+  std::uint32_t deepest = 0;
+  for (const Value part : parts) deepest = std::max(deepest, depth(part));
+  n.depth = deepest + (is_sum && !wide ? 1 : 0);
   const std::uint64_t value = 1 + 2 * std::uint64_t{inputs_} + nodes_.size();
   if (std::max<std::uint64_t>(value, parts_.size()) + parts.size() > 0xffffffff) {
     throw Refuted{"makes the plan too large to follow every sum"};
@@ -108,7 +112,7 @@ bool Values::is_sum_in_8_bits(Value v) const {
   return true;
 }
 
-std::size_t Values::place_of(std::span<const Value> parts) const {
+std::size_t Values::place_of(std::span<const Value> parts, bool wide) const {
   const std::size_t mask = table_.size() - 1;
   std::size_t at = 2 * std::size_t{*std::ranges::max_element(parts)};
   std::size_t stride = 1;
@@ -118,7 +122,9 @@ std::size_t Values::place_of(std::span<const Value> parts) const {
       stride = at >> 16 | 1;  // never on along what lies together
     }
     const Value v = table_[at & mask];
-    if (v == kNothing || std::ranges::equal(this->parts(v), parts)) return at & mask;
+    if (v == kNothing || (is_wide(v) == wide && std::ranges::equal(this->parts(v), parts))) {
+      return at & mask;
+    }
   }
 }
 
@@ -127,7 +133,7 @@ void Values::grow_table() {
   const Value first = 1 + 2 * inputs_;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Value value = first + static_cast<Value>(i);
-    table_[place_of(parts(value))] = value;
+    table_[place_of(parts(value), is_wide(value))] = value;
   }
 }
 
@@ -233,7 +239,8 @@ std::string Values::text(Value v) const {
 
 std::string Values::tree_text(Value v) const {
   std::string text;
-  const bool plain = !rounds_ && !is_input(v);  // its own parentheses would be the outermost ones
+  const bool plain =
+      (!rounds_ || is_wide(v)) && !is_input(v);  // its own parentheses would be the outermost ones
   put_tree(plain ? parts(v) : std::span(&v, 1), text);
   return abridged(std::move(text));
 }
@@ -258,8 +265,10 @@ void Values::put_tree(std::span<const Value> parts, std::string& text) const {
   } else if (is_input(parts[0])) {
     put_text(parts[0], text);
   } else {
-    text += rounds_ ? "round(" : "(";
-    put_tree(this->parts(parts[0]), text);
+    text += rounds_ && !is_wide(parts[0]) ? "round(" : "(";
+    std::span<const Value> sum = this->parts(parts[0]);
+    if (sum.size() == 1 && is_wide(sum[0])) sum = this->parts(sum[0]);
+    put_tree(sum, text);
     text += ")";
   }
 }
@@ -273,7 +282,7 @@ void Values::put_text(Value v, std::string& text) const {
     return;
   }
   bool first = true;
-  if (parts(v).size() == 1) text += "compress";
+  if (parts(v).size() == 1) text += is_wide(parts(v)[0]) ? "round" : "compress";
   for (const Value part : parts(v)) {
     if (!first) text += " + ";
     const bool nested = parts(v).size() == 1 || !(is_input(part) || parts(part).size() == 1);

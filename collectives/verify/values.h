@@ -34,10 +34,14 @@ class Values {
   Value input(std::uint32_t input) const { return 1 + input; }
   /// A copy of it in out, tmp or a slot, where it is rounded to the data type. A sum that begins
   /// from the copy can have other bits, so the copy is another value. (A copy of a copy is the same
-  /// value.)
-  Value copied(Value v) const { return scales_ && is_direct(v) ? v + inputs_ : v; }
-  /// ((parts[0] + parts[1]) + ...). Throws Refuted if that makes no sense.
-  Value combine(std::span<const Value> parts);
+  /// value.) A partial sum that was not rounded is rounded.
+  Value copied(Value v) {
+    if (!is_input(v)) return is_wide(v) ? combine({&v, 1}) : v;
+    return scales_ && is_direct(v) ? v + inputs_ : v;
+  }
+  /// ((parts[0] + parts[1]) + ...). `wide`: kept in the digits that it is computed in. Throws
+  /// Refuted if that makes no sense.
+  Value combine(std::span<const Value> parts, bool wide = false);
 
   /// What of it a compressed link or tmp carries.
   Value compressed(Value v);
@@ -54,7 +58,7 @@ class Values {
   /// The ranks whose inputs it lacks, in order.
   std::vector<RankInterval> missing(Value v) const;
   std::uint32_t size_class(Value v) const;
-  /// The most sums that lie in each other.
+  /// The most sums that lie in each other, of those that are rounded.
   std::uint32_t depth(Value v) const { return is_input(v) ? 0 : node(v).depth; }
   /// Whether, with steps that combine in the canonical order, it is the canonical expression of the
   /// ranks' inputs that are in it, but for what is rounded in between.
@@ -75,15 +79,17 @@ class Values {
     std::uint32_t is_scattered : 1 = 0;  // in pool_
     std::uint32_t is_canonical : 1 = 0;
   };
-  /// A sum; or, with one part, its compressed form. There can be as many as the plan has steps, so
-  /// they are kept small.
+  /// A sum; or, with one part, what that becomes: compressed or, if it is wide, rounded. There can
+  /// be as many as the plan has steps, so they are kept small.
   struct Node {
     std::uint32_t chunk = 0;
     Contributions contributions;
     std::uint32_t first_part = 0;  // in parts_, up to the next node's
-    std::uint32_t depth = 0;
+    std::uint32_t depth : 31 = 0;
+    std::uint32_t is_wide : 1 = 0;  // a partial sum that is not rounded
   };
 
+  bool is_wide(Value v) const { return !is_input(v) && node(v).is_wide; }
   bool is_direct(Value v) const { return v <= inputs_ && v != kNothing; }
   const Node& node(Value v) const { return nodes_[v - 1 - 2 * inputs_]; }
   std::span<const Value> parts(Value v) const {
@@ -100,7 +106,7 @@ class Values {
   /// Where in table_ the sum of `parts` is, or could be. The latest part says where to look first,
   /// so that what is made one after the other lies together in memory; where too many sums have the
   /// same one, a hash of all parts does.
-  std::size_t place_of(std::span<const Value> parts) const;
+  std::size_t place_of(std::span<const Value> parts, bool wide) const;
   void grow_table();
   void put_text(Value v, std::string& text) const;
   void put_tree(std::span<const Value> parts, std::string& text) const;

@@ -44,7 +44,7 @@ TEST(CompressedPlans, TheOneThatShipsIsProved) {
     for (const bool in_place : {false, true}) {
       for (const bool scales : {false, true}) {
         const PlanParts plan = plan_parts(*a, {Collective::all_reduce, n});
-        EXPECT_TRUE(plan.header.compressed);
+        EXPECT_EQ(plan.header.format, Format::compressed);
         const Verdict v = verify(plan, {.in_place = in_place, .scales = scales});
         ASSERT_TRUE(v.proved) << n << ": " << v.story;
         const auto moved = static_cast<std::uint64_t>(2 * (n - 1));  // of n chunks
@@ -122,8 +122,8 @@ rank 1
   for (const char* const name : {"two_shot_window", "one_shot_window"}) {
     Plan plan =
         generate_plan(*find_algorithm(Collective::all_reduce, name), {Collective::all_reduce, 3});
-    plan.header.compressed = true;
-    for (RankPlan& part : plan.ranks) part.header.compressed = true;
+    plan.header.format = Format::compressed;
+    for (RankPlan& part : plan.ranks) part.header.format = Format::compressed;
     const Verdict v = verify(plan);
     EXPECT_FALSE(v.proved);
     EXPECT_NE(v.story.find("addresses another rank's memory"), std::string::npos) << v.story;
@@ -136,8 +136,8 @@ TEST(CompressedPlans, OrdinaryPlansAreNone) {
   for (const Algorithm& a : algorithms()) {
     if (a.collective != Collective::all_reduce || a.compressed) continue;
     Plan plan = generate_plan(a, {Collective::all_reduce, 4});
-    plan.header.compressed = true;
-    for (RankPlan& part : plan.ranks) part.header.compressed = true;
+    plan.header.format = Format::compressed;
+    for (RankPlan& part : plan.ranks) part.header.format = Format::compressed;
     EXPECT_FALSE(verify(plan).proved) << a.name;
   }
 }

@@ -19,6 +19,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/algorithms.h"
@@ -53,7 +54,7 @@ struct Original {
   std::string name;
 };
 
-/// Every algorithm's plan for `ranks` ranks, on one lane and on two.
+/// Every algorithm's plan for `ranks` ranks, on one lane and on two, and the wide ones.
 const std::vector<Original>& originals(int ranks) {
   static std::map<int, std::vector<Original>> all;
   const auto [found, is_new] = all.try_emplace(ranks);
@@ -70,6 +71,10 @@ const std::vector<Original>& originals(int ranks) {
         result.push_back({generate_plan(algorithm, request),
                           fmt::format("{} {} ranks {} lanes {}", name(algorithm.collective),
                                       algorithm.name, ranks, lanes)});
+        request.in_order = algorithm.invariant;
+        Plan in_order = generate_plan(algorithm, request);
+        if (in_order.header.format != Format::wide) continue;
+        result.push_back({std::move(in_order), result.back().name + " wide"});
       } catch (const Error&) {
         // Not every algorithm serves every number of ranks.
       }

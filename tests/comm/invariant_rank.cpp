@@ -1,6 +1,5 @@
 // The cases of invariant bits (invariant_cases.h) as one rank that is a process, started by
-// `tutti run`: --long has more of them, --wide those of types that are stored as they are summed.
-// Exits with 1 when a result has other bits than the canonical expression.
+// `tutti run`: --long has more of them, --all-types those of every type. Exits with 1 when a result has other bits than the canonical expression.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -21,8 +20,9 @@ int main(int argc, char** argv) {
     const std::string_view how = argc > 1 ? argv[1] : "";
     const bool is_long = how == "--long";
     if (is_long) cases.counts.insert(cases.counts.end(), {1'000'003, std::size_t{4} << 20});
-    if (!is_long) cases.types = {DataType::bfloat16, DataType::float32, DataType::float8_e4m3};
-    if (how == "--wide") cases.types = {DataType::float32, DataType::float64};
+    if (!is_long && how != "--all-types") {
+      cases.types = {DataType::bfloat16, DataType::float32, DataType::float8_e4m3};
+    }
     std::uint64_t made = 0, wrong = 0;
     for (const bool window : {false, true}) {
       cases.window = window;

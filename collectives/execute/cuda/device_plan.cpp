@@ -91,7 +91,7 @@ class Builder {
     for (std::size_t e = first_end; e < parts_.ends.size(); ++e) parts_.ends[e].per_tile = 0;
     for (const Action& a : program.lanes[lane]) {
       DeviceAction d{};
-      d.check = a.bytes * 0x9E3779B1U;
+      d.check = a.bytes_out * 0x9E3779B1U;
       d.protocol = call_.choice.protocol;
       d.signals = a.signals ? 1 : 0;
       d.completes = a.completes ? 1 : 0;

@@ -36,6 +36,9 @@ std::string unfit(const PlanHeader& plan, const PlanNeeds& needs, const SegmentS
   if (plan.collective == Collective::all_to_all_v && needs.windows) {
     return "it addresses blocks of other ranks whose sizes these alone know";
   }
+  if (plan.format == Format::wide) {
+    return "its partial sums travel as float32 where they are of 16- or 8-bit floats (a wide plan)";
+  }
   if (plan.lanes > kMostBlocks) {
     return fmt::format("its {} lanes are more than the {} thread blocks that a rank has",
                        plan.lanes, kMostBlocks);

@@ -22,7 +22,7 @@ bool Operation::waits_for_core(std::uint32_t core) const {
   for (const Lane& lane : lanes_) {
     if (lane.tile >= end_of(lane)) continue;
     for (const SendLink& s : lane.next->sends) {
-      if (!s.link->ready(lane.next->bytes) && is_there(s)) return true;
+      if (!s.link->ready(lane.next->bytes_out) && is_there(s)) return true;
     }
     // Where only receives are left, the others wait for nothing of this rank's, and it may as well
     // let run whom it will have to hear later.
@@ -49,7 +49,7 @@ Operation::Blocked Operation::blocked() const {
     }
     b.sending = b.peer < 0;
     for (const SendLink& s : lane.next->sends) {
-      if (b.peer < 0 && !s.link->ready(lane.next->bytes)) b.peer = s.rank;
+      if (b.peer < 0 && !s.link->ready(lane.next->bytes_out)) b.peer = s.rank;
     }
     if (b.peer < 0) return b;  // this lane can go on
     if (first.peer >= 0) continue;

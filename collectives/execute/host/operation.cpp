@@ -6,6 +6,7 @@
 
 #include "core/compressed.h"
 #include "core/memory.h"
+#include "core/wide.h"
 
 namespace tutti {
 namespace {
@@ -24,7 +25,7 @@ inline bool ready(const Action& action) {
     if (!r.link->ready()) return false;
   }
   for (const SendLink& s : action.sends) {
-    if (!s.link->ready(action.bytes)) return false;
+    if (!s.link->ready(action.bytes_out)) return false;
   }
   return true;
 }
@@ -113,12 +114,12 @@ void Operation::set_up() {
   const DataType type = binding_->type;
   programs_ = binding_->programs;
   element_ = size_of(type);
-  tmp_bytes_ = binding_->tiling.tile / plan.header.pieces * element_ * plan.tmp_chunks;
+  tmp_bytes_ = tmp_bytes(plan, binding_->tiling, type);
   combine_ = Combiner(type, kind);
   canonical_ = binding_->canonical;
   // In the canonical order an average divides the sum, before that is rounded; and before it is
   // compressed.
-  const bool divides_sum = canonical_ || plan.header.compressed;
+  const bool divides_sum = canonical_ || plan.header.format == Format::compressed;
   scales_ = scales_inputs(kind, type) && !(divides_sum && kind == ReduceKind::avg);
   divides_ = kind == ReduceKind::avg && !scales_;
   far_sends_.clear();
@@ -178,7 +179,7 @@ inline void Operation::move(const Action& action, const Move& m, std::size_t shi
   const bool divides = action.completes && divides_;
   const bool plain = m.sources == 1 && !scaled && !divides;
   const std::size_t bytes = m.elements * element_;
-  if (plain && !m.remote && !m.compressed && bytes <= kCacheLine) {
+  if (plain && !m.remote && m.format == Format::plain && bytes <= kCacheLine) {
     const CompiledOperand* const operands = m.operands;
     const std::byte* const from = pointer(action, operands[m.destinations], shift);
     for (std::size_t k = 0; k < m.destinations; ++k) {
@@ -193,10 +194,12 @@ inline void Operation::move(const Action& action, const Move& m, std::size_t shi
 inline void Operation::perform(const Action& action, std::size_t shift) {
   if (action.signals) return signal(action);
   if (is_pulled(action)) return pull(action, shift);
-  for (const ReceiveLink& r : action.receives) accept(r, action.bytes, binding_->tag);
+  for (const ReceiveLink& r : action.receives) accept(r, action.bytes_in, binding_->tag);
   if (!zero_copy_sends_.empty()) copy_pending_sends(action, shift);
-  if (spans_hosts_ && action.bytes >= kZeroCopyBytes && perform_zero_copy(action, shift)) return;
-  if (action.bytes >= kBulkBytes && !action.sends.empty()) {
+  if (spans_hosts_ && std::max(action.bytes_out, action.bytes_in) >= kZeroCopyBytes &&
+      perform_zero_copy(action, shift))
+    return;
+  if (action.bytes_out >= kBulkBytes && !action.sends.empty()) {
     move_bulk(action, shift);
   } else {
     past_cache_ = false;
@@ -206,7 +209,7 @@ inline void Operation::perform(const Action& action, std::size_t shift) {
     r.link->free();
     ring(*r.doorbell);
   }
-  for (const SendLink& s : action.sends) s.link->publish(binding_->tag, action.bytes);
+  for (const SendLink& s : action.sends) s.link->publish(binding_->tag, action.bytes_out);
   if (spans_hosts_) return ring_later(action);
   for (const SendLink& s : action.sends) ring(*s.doorbell);
 }
@@ -256,7 +259,7 @@ void Operation::move_bulk(const Action& action, std::size_t shift) {
   for (const Move& m : action.moves) move(action, m, shift);
   if (!way.timed) return;
   const std::chrono::duration<double, std::nano> took = Clock::now() - begun;
-  const std::size_t lines = action.bytes / kCacheLine * action.sends.size();
+  const std::size_t lines = action.bytes_out / kCacheLine * action.sends.size();
   first.took(took.count() / static_cast<double>(lines));
 }
 
@@ -298,7 +301,6 @@ CombineOptions Operation::combine_options(const Action& action) const {
 void Operation::move_combined(const Action& action, const Move& m, std::size_t shift, bool plain) {
   CombineOptions options = combine_options(action);
   if (m.remote) return move_remote(action, m, shift, plain, options);
-  if (m.compressed) return move_compressed(action, m, shift);
   const CompiledOperand* place = m.operands;
   void** const destinations = room(destinations_, m.destinations);
   Source* const from = room(sources_, m.sources);
@@ -310,27 +312,22 @@ void Operation::move_combined(const Action& action, const Move& m, std::size_t s
   combine_move(action, m, plain, options);
 }
 
-void Operation::move_compressed(const Action& action, const Move& m, std::size_t shift) {
-  const std::span<const CompiledOperand> to(m.operands, m.destinations);
-  const std::span<const CompiledOperand> from(m.operands + m.destinations, m.sources);
-  void** const destinations = room(destinations_, m.destinations);
-  Source* const sources = room(sources_, m.sources);
-  unsigned char* const compressed = room(compressed_, m.sources);
-  std::size_t count = 0, first = 0;
-  for (const CompiledOperand& p : to) {
-    if (is_compressed(p)) destinations[count++] = pointer(action, p, shift);
+void Operation::combine_elements(const Move& m, std::size_t destinations, std::size_t elements,
+                                 const CombineOptions& options) {
+  const std::span to(destinations_.data(), destinations);
+  const std::span<const Source> from(sources_.data(), m.sources);
+  if (m.format == Format::plain) return combine_(to, from, elements, options);
+  unsigned char* const not_plain = room(not_plain_sources_, m.sources);
+  for (std::size_t k = 0; k < m.sources; ++k) {
+    not_plain[k] = m.operands[m.destinations + k].format != Format::plain ? 1 : 0;
   }
-  first = count;
-  for (const CompiledOperand& p : to) {
-    if (!is_compressed(p)) destinations[count++] = pointer(action, p, shift);
+  const std::span<const unsigned char> flags(not_plain, m.sources);
+  if (m.format == Format::compressed) {
+    combine_compressed(binding_->type, to, m.not_plain, from, flags, elements, options);
+  } else {
+    combine_wide(binding_->type, binding_->op.kind, to, m.not_plain, from, flags, elements,
+                 options);
   }
-  for (std::size_t k = 0; k < from.size(); ++k) {
-    sources[k] = {pointer(action, from[k], shift)};
-    compressed[k] = is_compressed(from[k]) ? 1 : 0;
-  }
-  if (m.scaled && scales_) scale_sources(m);
-  combine_compressed(binding_->type, {destinations, count}, first, {sources, m.sources},
-                     {compressed, m.sources}, m.elements, combine_options(action));
 }
 
 void Operation::move_remote(const Action& action, const Move& m, std::size_t shift, bool plain,
@@ -352,6 +349,7 @@ void Operation::move_remote(const Action& action, const Move& m, std::size_t shi
 
 inline void Operation::combine_move(const Action& action, const Move& m, bool plain,
                                     CombineOptions& options) {
+  if (m.format != Format::plain) return combine_elements(m, m.destinations, m.elements, options);
   void** const destinations = destinations_.data();
   std::size_t count = m.destinations;
   // In place, a copy onto itself is nothing to do.

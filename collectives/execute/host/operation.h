@@ -203,7 +203,6 @@ class Operation {
   void move(const Action& action, const Move& move, std::size_t shift);
   CombineOptions combine_options(const Action& action) const;
   void move_combined(const Action& action, const Move& move, std::size_t shift, bool plain);
-  void move_compressed(const Action& action, const Move& move, std::size_t shift);
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
   /// After other ranks' memory was read: throws where the communicator has failed. A rank that has
@@ -214,6 +213,9 @@ class Operation {
   }
   /// The operands are in destinations_ and sources_, scaled. `plain`: a copy, bit for bit.
   void combine_move(const Action& action, const Move& move, bool plain, CombineOptions& options);
+  /// The first `destinations` of destinations_, `elements` of what the move has.
+  void combine_elements(const Move& move, std::size_t destinations, std::size_t elements,
+                        const CombineOptions& options);
   /// Fills targets_; whether one of them can only be reached by copying.
   bool find_targets(const Action& action, const Move& move, std::size_t shift);
   void scale_sources(const Move& move);
@@ -305,7 +307,7 @@ class Operation {
   std::vector<Target> targets_;
   std::vector<void*> destinations_;
   std::vector<Source> sources_;
-  std::vector<unsigned char> compressed_;  // by source
+  std::vector<unsigned char> not_plain_sources_;  // a 1 for each that is not
 };
 
 inline std::byte* Operation::pointer(const Action& action, const CompiledOperand& p,
@@ -317,10 +319,10 @@ inline std::byte* Operation::pointer(const Action& action, const CompiledOperand
     case CompiledOperand::out:
       return binding_->out.base + p.offset + shift;
     case CompiledOperand::send:
-      return action.sends[link].link->slot(action.bytes) + p.offset;
+      return action.sends[link].link->slot(action.bytes_out) + p.offset;
     case CompiledOperand::receive:
       // Only read; sources and destinations share the type of their pointers.
-      return const_cast<std::byte*>(action.receives[link].link->slot(action.bytes)) + p.offset;
+      return const_cast<std::byte*>(action.receives[link].link->slot(action.bytes_in)) + p.offset;
     default:
       return tmp_ + p.offset;
   }

@@ -12,6 +12,7 @@
 #include "collectives/cut.h"
 #include "collectives/execute/host/operation.h"
 #include "core/wait.h"
+#include "core/wide.h"
 #include "core/window_memory.h"
 #include "transport/cma.h"
 
@@ -50,9 +51,7 @@ void Operation::describe_buffers() {
     describe(0, binding_->in.base, in);
     describe(1, binding_->out.base, out);
   }
-  const std::size_t tmp_bytes =
-      binding_->tiling.tile / h.pieces * element_ * binding_->plan->tmp_chunks;
-  describe(2, tmp_bytes > 0 ? tmp_ : nullptr, tmp_bytes);
+  describe(2, tmp_bytes_ > 0 ? tmp_ : nullptr, tmp_bytes_);
   if (!in_heap) heap_hold_.release();
 }
 
@@ -204,8 +203,8 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
   const std::size_t m = move.destinations;
   const std::size_t bytes = move.elements * element_;
   const auto pid = [&](const Target& t) { return group_.pid(t.peer); };
-  const bool plain =
-      move.sources == 1 && sources_[0].prescale == Prescale::none && !options.divide_result;
+  const bool plain = move.sources == 1 && sources_[0].prescale == Prescale::none &&
+                     !options.divide_result && move.format == Format::plain;
   const Target& from = targets_[m];
   if (plain && m == 1 && from.peer >= 0 && targets_[0].peer < 0) {
     return copy_unless_lost(liveness_,
@@ -215,6 +214,11 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
     return copy_unless_lost(
         liveness_, [&] { cma_write(pid(targets_[0]), from.pointer, targets_[0].remote, bytes); });
   }
+  // Where `at` is, in bytes of plain elements, in a wide operand. (The remote ones are plain.)
+  const auto place = [&](std::size_t k, std::size_t at) {
+    const bool wide = move.operands[k].format == Format::wide;
+    return wide ? at / element_ * size_of(accumulation_type(binding_->type)) : at;
+  };
   // Piece by piece: fetch the remote sources, reduce, store the remote destinations.
   const std::size_t stagings = move.sources + 1U;
   const std::size_t piece = copied_piece(move.sources);
@@ -228,12 +232,12 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
         copy_unless_lost(liveness_,
                          [&] { cma_read(pid(t), staging + k * piece, t.remote + at, length); });
       }
-      sources_[k].data = t.peer >= 0 ? staging + k * piece : t.pointer + at;
+      sources_[k].data = t.peer >= 0 ? staging + k * piece : t.pointer + place(m + k, at);
     }
     std::size_t own = 0;
     bool remote = false;
     for (std::size_t k = 0; k < m; ++k) {
-      if (targets_[k].peer < 0) destinations_[own++] = targets_[k].pointer + at;
+      if (targets_[k].peer < 0) destinations_[own++] = targets_[k].pointer + place(k, at);
       remote = remote || targets_[k].peer >= 0;
     }
     CombineOptions now = options;
@@ -241,8 +245,7 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
       now.stream = 0;                 // it is read again at once
       destinations_[own++] = result;  // there is room: at least one of the m is not ours
     }
-    combine_(std::span(destinations_).first(own), std::span(sources_).first(move.sources),
-             length / element_, now);
+    combine_elements(move, own, length / element_, now);
     for (std::size_t k = 0; k < m; ++k) {
       const Target& t = targets_[k];
       if (t.peer < 0) continue;

@@ -82,25 +82,27 @@ void Operation::copy_pending_sends(const Action& action, std::size_t shift) {
 }
 
 std::byte* Operation::receive_buffer(const Action& action, std::size_t shift) const {
-  if (action.bytes < kZeroCopyBytes || action.receives.size() != 1 || action.moves.size() != 1) {
+  if (action.bytes_in < kZeroCopyBytes || action.receives.size() != 1 || action.moves.size() != 1) {
     return nullptr;
   }
   const Move& m = action.moves.front();
-  if (m.remote || m.compressed || posting_link(action.receives.front()) == nullptr) return nullptr;
+  if (m.remote || m.format != Format::plain || posting_link(action.receives.front()) == nullptr)
+    return nullptr;
   const auto first = std::ranges::find_if(destinations(m), is_memory);
   if (first == destinations(m).end()) return nullptr;
   std::byte* const to = pointer(action, *first, shift);
-  if (!posting_link(action.receives.front())->can_post(to, action.bytes)) return nullptr;
+  if (!posting_link(action.receives.front())->can_post(to, action.bytes_in)) return nullptr;
   const auto is_read = [&](const CompiledOperand& p) {
-    return is_memory(p) && overlap(pointer(action, p, shift), action.bytes, to, action.bytes);
+    return is_memory(p) && overlap(pointer(action, p, shift), action.bytes_in, to, action.bytes_in);
   };
-  if (std::ranges::any_of(sources(m), is_read) || is_being_sent(to, action.bytes)) return nullptr;
+  if (std::ranges::any_of(sources(m), is_read) || is_being_sent(to, action.bytes_in))
+    return nullptr;
   return to;
 }
 
 void Operation::post_receives(const Lane& lane) {
   const Action* a = lane.next;
-  if (a->bytes < kZeroCopyBytes || a->receives.size() != 1) return;
+  if (a->bytes_in < kZeroCopyBytes || a->receives.size() != 1) return;
   InLink* const link = posting_link(a->receives.front());
   if (link == nullptr) return;
   std::uint64_t number = a->receives.front().link->received() + 1;
@@ -115,15 +117,15 @@ void Operation::post_receives(const Lane& lane) {
     std::byte* const to = receive_buffer(*a, tile * lane.tile_bytes);
     if (to == nullptr || posting_link(a->receives.front()) != link) break;
     const auto is_touched = [&](std::span<const std::byte> t) {
-      return overlap(t.data(), t.size(), to, a->bytes);
+      return overlap(t.data(), t.size(), to, a->bytes_in);
     };
     if (std::any_of(touched.begin(), touched.begin() + touches, is_touched)) break;
-    messages[count++] = {number++, to, binding_->tag, a->bytes};
+    messages[count++] = {number++, to, binding_->tag, a->bytes_in};
     const Move& m = a->moves.front();
     if (touches + m.destinations + m.sources > touched.size()) break;
     for (const CompiledOperand& p :
          std::span(m.operands, std::size_t{m.destinations} + m.sources)) {
-      if (is_memory(p)) touched[touches++] = {pointer(*a, p, tile * lane.tile_bytes), a->bytes};
+      if (is_memory(p)) touched[touches++] = {pointer(*a, p, tile * lane.tile_bytes), a->bytes_in};
     }
     if (++a != end) continue;
     // On to the next tile, unless others must be there first, or it has yet to be compiled.
@@ -153,9 +155,10 @@ const CompiledOperand* Operation::send_buffer(const Action& action, bool plain,
       return false;
     const std::byte* const from = pointer(action, p, shift);
     const auto is_reached = [&](const SendLink& s) {
-      return zero_copy_link(s)->can_send_from(from, action.bytes);
+      return zero_copy_link(s)->can_send_from(from, action.bytes_out);
     };
-    return std::ranges::all_of(action.sends, is_reached) && !has_posted_receive(from, action.bytes);
+    return std::ranges::all_of(action.sends, is_reached) &&
+           !has_posted_receive(from, action.bytes_out);
   };
   // What is sent lies where it is read, or where it is written besides.
   const Move& m = action.moves.front();
@@ -168,8 +171,8 @@ const CompiledOperand* Operation::send_buffer(const Action& action, bool plain,
 
 bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
   if (action.moves.size() != 1 || action.moves.front().remote) return false;
-  if (action.moves.front().compressed) return false;  // what travels is in no memory of the user's
   const Move& m = action.moves.front();
+  if (m.format != Format::plain) return false;  // what travels is in no memory of the user's
   const bool scaled = m.scaled && scales_;
   CombineOptions options = combine_options(action);
   const bool plain = m.sources == 1 && !scaled && !options.divide_result;
@@ -213,11 +216,11 @@ bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
       std::erase_if(zero_copy_sends_, [](const ZeroCopySend& l) { return l.is_over(); });
     for (const SendLink& s : action.sends) {
       OutLink* const link = zero_copy_link(s);
-      link->publish_from(from, binding_->tag, action.bytes);
-      zero_copy_sends_.push_back({link, s.link->sent(), from, from + action.bytes});
+      link->publish_from(from, binding_->tag, action.bytes_out);
+      zero_copy_sends_.push_back({link, s.link->sent(), from, from + action.bytes_out});
     }
   } else {
-    for (const SendLink& s : action.sends) s.link->publish(binding_->tag, action.bytes);
+    for (const SendLink& s : action.sends) s.link->publish(binding_->tag, action.bytes_out);
   }
   if (!action.sends.empty()) ring_later(action);
   return true;
@@ -252,7 +255,7 @@ void Operation::poll_links() {
       if (!r.link->ready()) poll(*r.doorbell);
     }
     for (const SendLink& s : lane.next->sends) {
-      if (!s.link->ready(lane.next->bytes)) poll(*s.doorbell);
+      if (!s.link->ready(lane.next->bytes_out)) poll(*s.doorbell);
     }
   }
   if (!all_done) return;
@@ -276,7 +279,7 @@ void Operation::ring_later(const Action& action) {
     if (remote(*s.doorbell) == nullptr) {
       ring(*s.doorbell);
     } else {
-      unrung_ += action.bytes;
+      unrung_ += action.bytes_out;
       if (std::ranges::find(unrung_doorbells_, s.doorbell) == unrung_doorbells_.end()) {
         unrung_doorbells_.push_back(s.doorbell);
       }

@@ -173,7 +173,7 @@ TEST(Hosts, CollectivesHaveAnAlgorithmWithWindowsInsideAndLinksAcross) {
     Chooser chooser(platform(host));
     for (const Collective c :
          {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
-          Collective::broadcast, Collective::reduce}) {
+          Collective::broadcast, Collective::reduce, Collective::reduce_scatter_v}) {
       EXPECT_TRUE(std::ranges::any_of(algorithms(), [&](const Algorithm& a) {
         return a.collective == c && a.windows && chooser.may_run(a);
       })) << name(c);
@@ -204,11 +204,13 @@ TEST(Hosts, HierarchicalPlansSendAcrossWhatTheFormulaSays) {
                                  fmt::join(host, " "), count));
         const Plan plan =
             laid_out_plan(a, {a.collective, ranks, ranks / 2 * is_rooted(a.collective)}, hosts);
-        const bool in_blocks_of_ranks = needs_equal_groups(a.collective);
+        const bool in_blocks_of_ranks =
+            needs_equal_groups(a.collective) || a.collective == Collective::reduce_scatter_v;
         const std::uint64_t bytes = count * 4 * (in_blocks_of_ranks ? std::uint64_t(ranks) : 1);
         const Tiling tiling =
-            cut(plan.header, {a.windows, true, 0}, count, bytes, 4, kLinks, kTile);
-        const std::vector<Traffic> by_host = bytes_across(parts_of(plan), hosts, tiling, count, 4);
+            cut(plan.header, {a.windows, true, 0}, count, bytes, DataType::float32, kLinks, kTile);
+        const std::vector<Traffic> by_host =
+            bytes_across(parts_of(plan), hosts, tiling, count, DataType::float32);
         const std::uint64_t ways = a.collective == Collective::all_reduce ? 2 : 1;
         EXPECT_EQ(sent(by_host), ways * others * bytes);
         std::uint64_t received = 0;
