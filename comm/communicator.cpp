@@ -231,7 +231,7 @@ void Communicator::refuse_size(const char* call, const char* buffer, std::size_t
 
 Communicator Communicator::split(int color, int key, const Options& options) {
   Impl& i = impl();
-  if (group_is_open()) throw Error(ErrorCode::invalid_usage, "split() inside of a group()");
+  refuse_to_meet("split()");
   i.or_tell([&] { options.check(); });
   i.wait_for_started();
   struct Entry {
@@ -282,7 +282,7 @@ Communicator Communicator::split(int color, int key, const Options& options) {
 Communicator Communicator::shrink(std::span<const int> excluded, const Options& options) {
   Impl& i = impl();
   i.check_process();
-  if (group_is_open()) throw Error(ErrorCode::invalid_usage, "shrink() inside of a group()");
+  refuse_to_meet("shrink()");
   options.check();
   for (const int r : excluded) {
     if (r < 0 || r >= size()) {

@@ -32,14 +32,6 @@ using namespace std::chrono_literals;
 constexpr auto kLongestPause = 500ms;  // before the next attempt
 constexpr auto kShortestAttempt = 1s;  // of the time for all of them, an attempt gets a quarter
 
-/// Inside of a group() nothing has happened yet when a call returns.
-void refuse_in_group(const char* call) {
-  if (group_is_open()) {
-    throw Error(ErrorCode::invalid_usage,
-                fmt::format("ElasticJob::{}() inside of a group()", call));
-  }
-}
-
 std::atomic<bool> there_is_one{false};
 
 /// The socket that the launcher has made.
@@ -105,7 +97,7 @@ std::uint64_t ElasticJob::number() {
 }
 
 bool ElasticJob::should_join(Communicator& comm) {
-  refuse_in_group("should_join");
+  refuse_to_meet("ElasticJob::should_join()");
   std::uint64_t newest = number();
   comm.all_reduce(&newest, &newest, 1, DataType::uint64, ReduceKind::max);
   agreed_ = newest > joined_;
@@ -140,7 +132,7 @@ ElasticJob::Members ElasticJob::meet(const std::string& handle, const std::strin
 }
 
 void ElasticJob::join(Communicator& comm, const Options& options) {
-  refuse_in_group("join");
+  refuse_to_meet("ElasticJob::join()");
   options.check();
   const auto patience = std::chrono::nanoseconds(options.rendezvous_timeout);
   const Deadline until = deadline_after(patience);

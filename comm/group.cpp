@@ -227,6 +227,13 @@ void keep_for_group(Communicator::Impl& impl, const Call& call, device::Stream s
   open_group().device_calls.push_back({{&impl, KeptCall(call), nullptr}, stream});
 }
 
+void refuse_to_meet(const char* call) {
+  if (group_is_open()) {
+    throw Error(ErrorCode::invalid_usage, fmt::format("{} inside of a group()", call));
+  }
+  if (is_engine_thread()) refuse_to_block(fmt::format("call {}", call).c_str());
+}
+
 void leave_after_group(std::unique_ptr<Communicator::Impl> impl) {
   open_group().leaving.push_back(std::move(impl));
 }

@@ -201,6 +201,9 @@ inline bool group_is_open() {
   // relaxed: of this thread's groups it has seen its own writes.
   return threads_in_groups.load(std::memory_order_relaxed) > 0 && open_groups > 0;
 }
+/// For what ranks meet at, as `call`: throws Error(invalid_usage) inside of a group(), and in a
+/// callback of a Future.
+void refuse_to_meet(const char* call);
 /// Destroys a communicator at the end of the open group, which may have calls of it.
 void leave_after_group(std::unique_ptr<Communicator::Impl> impl);
 /// Keeps a checked call for the end of the open group.

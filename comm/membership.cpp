@@ -63,7 +63,7 @@ Communicator Communicator::reconfigure(std::span<const std::string> handles, std
                                        const Options& options) {
   Impl& i = impl();
   i.check_process();
-  if (group_is_open()) throw Error(ErrorCode::invalid_usage, "reconfigure() inside of a group()");
+  refuse_to_meet("reconfigure()");
   options.check();
   const Options mine = i.inherited(options);
   MeetingPoint& meeting_point = i.membership->meeting_point();
@@ -84,7 +84,7 @@ Communicator Communicator::reconfigure(std::span<const std::string> handles, std
 Communicator Communicator::grow(const UniqueId& id, int size, const Options& options) {
   Impl& i = impl();
   i.check_process();
-  if (group_is_open()) throw Error(ErrorCode::invalid_usage, "grow() inside of a group()");
+  refuse_to_meet("grow()");
   options.check();
   if (size <= this->size()) {
     throw Error(ErrorCode::invalid_argument,

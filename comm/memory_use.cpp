@@ -23,8 +23,7 @@ MemoryUse Communicator::memory() const {
 // stay.
 void Communicator::release_memory() {
   Impl& i = impl();
-  if (group_is_open())
-    throw Error(ErrorCode::invalid_usage, "release_memory() inside of a group()");
+  refuse_to_meet("release_memory()");
   // A call whose future is ready may be under way a moment longer on the engine's thread.
   wait_until(deadline_after(std::chrono::seconds(1)), [&] { return !i.has_started(); });
   // The first rank that cannot.

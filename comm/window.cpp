@@ -197,8 +197,7 @@ Window Communicator::window(std::size_t bytes) {
 }
 
 std::shared_ptr<Window::Impl> Communicator::Impl::open_window(void* memory, std::size_t bytes) {
-  if (group_is_open()) throw Error(ErrorCode::invalid_usage, "window() inside of a group()");
-  refuse_to_block("open a window");
+  refuse_to_meet("window()");
   wait_for_started();
   return std::make_shared<Window::Impl>(*this, memory, bytes);
 }

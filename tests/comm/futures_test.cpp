@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
+#include <initializer_list>
 #include <latch>
 #include <string>
 #include <thread>
@@ -151,17 +153,25 @@ TEST_P(Futures, ACallbackThatWouldBlockIsTold) {
       return other.barrier();
     }
     Future late = other.start(barrier);
-    ErrorCode blocking{}, waiting{};
+    ErrorCode blocking{}, waiting{}, meeting{};
     Future f = c.start(barrier);
     std::latch done(1);
     f.on_ready([&] {
       blocking = error_of([&] { other.barrier(); }).code();
       waiting = error_of([&] { late.wait_for(1s); }).code();
+      for (const auto& meets : std::initializer_list<std::function<void()>>{
+               [&] { other.grow(UniqueId{}, 3); }, [&] { other.shrink({}); },
+               [&] { other.reconfigure(std::vector{other.handle()}, 7); },
+               [&] { other.release_memory(); }}) {
+        meeting = error_of(meets).code();
+        if (meeting != ErrorCode::invalid_usage) break;
+      }
       done.count_down();
     });
     done.wait();
     EXPECT_EQ(blocking, ErrorCode::invalid_usage);
     EXPECT_EQ(waiting, ErrorCode::invalid_usage);
+    EXPECT_EQ(meeting, ErrorCode::invalid_usage);
     c.barrier();
     late.wait();
   });
