@@ -1,5 +1,6 @@
 // The cases of invariant bits (invariant_cases.h) as one rank that is a process, started by
-// `tutti run`: --long has more of them, --all-types those of every type. Exits with 1 when a result has other bits than the canonical expression.
+// `tutti run`: --long has more of them, --all-types those of every type. Exits with 1 when a result
+// has other bits than the canonical expression.
 #include <fmt/format.h>
 
 #include <cstdint>

@@ -36,7 +36,9 @@ int main(int argc, char** argv) {
   app.add_flag("--window", window, "buffers from tutti::allocate instead of malloc");
   app.add_flag("--large", large, "16 MiB in all, instead of small sizes");
   app.add_flag("--brief", brief, "four types, three operators");
-  app.add_option("--every", matrix.every, "one case of so many; odd, or in place is never tried, or always")->check(CLI::PositiveNumber);
+  app.add_option("--every", matrix.every,
+                 "one case of so many, an odd number: cases in place alternate with others")
+      ->check(CLI::PositiveNumber);
   app.add_option("--threads", threads,
                  "this many ranks as threads, instead of this process as one");
   CLI11_PARSE(app, argc, argv);
