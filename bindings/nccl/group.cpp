@@ -193,6 +193,7 @@ void join_group(Group& group, bool blocking) {
 Group close_group() {
   Group closed = std::move(open_group());
   open_group() = Group();
+  threads_in_groups.fetch_sub(1, std::memory_order_relaxed);
   return closed;
 }
 
@@ -216,7 +217,9 @@ std::optional<Group> end_group() {
 
 }  // namespace
 
-ncclResult_t note_in_group(ncclResult_t result) noexcept {
+std::atomic<int> threads_in_groups{0};
+
+ncclResult_t note_in_open_group(ncclResult_t result) noexcept {
   Group& group = open_group();
   if (group.depth > 0 && group.error == ncclSuccess && result != ncclInProgress) {
     group.error = result;
@@ -236,7 +239,10 @@ ncclResult_t submit(std::string_view function, Opening opening, bool blocking) {
   return carry_out_or_start(function, std::move(work), blocking);
 }
 
-bool runs_at_once(const ncclComm& comm) { return comm.config.blocking && open_group().depth == 0; }
+bool runs_at_once(const ncclComm& comm) {
+  return comm.config.blocking &&
+         (threads_in_groups.load(std::memory_order_relaxed) == 0 || open_group().depth == 0);
+}
 
 ncclResult_t run_at_once(std::string_view function, ncclComm& comm, const Call& call) {
   try {
@@ -289,7 +295,7 @@ ncclResult_t submit_destruction(std::string_view function, ncclComm& comm) {
 using namespace tutti::nccl;
 
 NCCL_API(ncclResult_t, ncclGroupStart, (void)) {
-  ++open_group().depth;
+  if (++open_group().depth == 1) threads_in_groups.fetch_add(1, std::memory_order_relaxed);
   return ncclSuccess;
 }
 

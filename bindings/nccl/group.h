@@ -2,6 +2,7 @@
 // together. A call outside of a group is a group of one.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string_view>
 #include <utility>
@@ -31,8 +32,16 @@ ncclResult_t run_at_once(std::string_view function, ncclComm& comm, const Call& 
 /// ncclCommDestroy: after everything else in the group.
 ncclResult_t submit_destruction(std::string_view function, ncclComm& comm);
 
+/// On how many threads a group is open: every call asks, and this is cheaper to read than what a
+/// thread has of its own.
+extern std::atomic<int> threads_in_groups;
 /// Makes `result` the group's, if one is open and it has no failure yet.
-ncclResult_t note_in_group(ncclResult_t result) noexcept;
+ncclResult_t note_in_open_group(ncclResult_t result) noexcept;
+inline ncclResult_t note_in_group(ncclResult_t result) noexcept {
+  // relaxed: of this thread's groups it has seen its own writes.
+  if (threads_in_groups.load(std::memory_order_relaxed) == 0) return result;
+  return note_in_open_group(result);
+}
 /// guarded(), for functions that may stand in a group: their errors fail the group.
 template <class Body>
 ncclResult_t guarded_in_group(std::string_view function, Body&& body) noexcept {
