@@ -240,8 +240,7 @@ ncclResult_t submit(std::string_view function, Opening opening, bool blocking) {
 }
 
 bool runs_at_once(const ncclComm& comm) {
-  return comm.config.blocking &&
-         (threads_in_groups.load(std::memory_order_relaxed) == 0 || open_group().depth == 0);
+  return comm.config.blocking && (!group_may_be_open() || open_group().depth == 0);
 }
 
 ncclResult_t run_at_once(std::string_view function, ncclComm& comm, const Call& call) {

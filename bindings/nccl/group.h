@@ -35,12 +35,15 @@ ncclResult_t submit_destruction(std::string_view function, ncclComm& comm);
 /// On how many threads a group is open: every call asks, and this is cheaper to read than what a
 /// thread has of its own.
 extern std::atomic<int> threads_in_groups;
+/// False: on this thread none is.
+inline bool group_may_be_open() {
+  // relaxed: of this thread's groups it has seen its own writes.
+  return threads_in_groups.load(std::memory_order_relaxed) > 0;
+}
 /// Makes `result` the group's, if one is open and it has no failure yet.
 ncclResult_t note_in_open_group(ncclResult_t result) noexcept;
 inline ncclResult_t note_in_group(ncclResult_t result) noexcept {
-  // relaxed: of this thread's groups it has seen its own writes.
-  if (threads_in_groups.load(std::memory_order_relaxed) == 0) return result;
-  return note_in_open_group(result);
+  return group_may_be_open() ? note_in_open_group(result) : result;
 }
 /// guarded(), for functions that may stand in a group: their errors fail the group.
 template <class Body>
