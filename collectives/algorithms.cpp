@@ -79,7 +79,8 @@ constexpr Algorithm in_order(Algorithm a) {
   a.follows_order = true;
   return a;
 }
-/// One step sums all ranks' inputs, in the order of the ranks; or, if it is asked to, groups' sums.
+/// One step sums all ranks' inputs, in the order of the ranks; or, where the request says in_order,
+/// groups' sums.
 constexpr Algorithm invariant(Algorithm a) {
   a.invariant = true;
   return a;
@@ -125,10 +126,10 @@ constexpr Algorithm kAlgorithms[] = {
     one<tree_all_reduce, textbook::tree_all_reduce, textbook::up_and_down>(
         Collective::all_reduce, "tree", Over::links,
         "Up and down two binary trees at once: near least bytes, 4 log2 n hops"),
-    many<recursive_doubling_all_reduce, textbook::recursive_doubling_all_reduce,
-         textbook::doubling>(
+    invariant(many<recursive_doubling_all_reduce, textbook::recursive_doubling_all_reduce,
+                   textbook::logarithmic>(
         Collective::all_reduce, "recursive_doubling", Over::links,
-        "Whole vectors between partners at distance 1, 2, 4, ...: log2 n hops"),
+        "Whole vectors between groups of 1, 2, 4, ... ranks: log2 n hops")),
     one<recursive_halving_all_reduce, textbook::recursive_halving_all_reduce,
         textbook::halving_and_doubling>(
         Collective::all_reduce, "recursive_halving", Over::links,

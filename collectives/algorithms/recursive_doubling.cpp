@@ -1,59 +1,87 @@
-// Recursive doubling: in round k, ranks whose numbers differ in bit k alone exchange all they have,
-// so that everyone knows twice as much after it: log2(n) rounds. For all-reduce every message is
-// the whole vector, which is the fastest there is for short ones. R. Thakur, R. Rabenseifner, W.
-// Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005.
+// Recursive doubling: groups of 1, 2, 4, ... ranks exchange all they have with the group next to
+// theirs, so that everyone knows twice as much after it: log2(n) rounds. R. Thakur, R.
+// Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH", IJHPCA
+// 19(1), 2005.
 //
-// Any number of ranks: see fold.h. An extra rank hears what its even neighbour hears, in the same
-// messages.
+// All-reduce: every message is the whole vector, which is the fastest there is for short ones. The
+// groups are the branches of a balanced tree over the ranks, so each result is the canonical
+// expression (docs/determinism.md), if no sum is rounded on its way (PlanRequest::in_order): then
+// the plan is wide. Any number of ranks: where the second of two groups is the shorter one, its
+// ranks send to several ranks of the first.
+//
+// All-gather: any number of ranks by folding, see fold.h. An extra rank hears what its even
+// neighbour hears, in the same messages.
 #include <algorithm>
+#include <vector>
 
 #include "collectives/algorithms/common.h"
 #include "collectives/algorithms/fold.h"
 #include "collectives/algorithms/generators.h"
 
 namespace tutti::algorithm {
+namespace {
+
+/// What a rank does when its group and the group next to it exchange their sums.
+struct Exchange {
+  int from = 0;
+  std::vector<int> to;
+  bool mine_first = false;  // its group has the lower ranks
+};
+
+std::vector<Exchange> exchanges_of(int rank, int ranks) {
+  std::vector<Exchange> all;
+  for (int size = 1; size < ranks; size *= 2) {
+    const int first = rank - rank % (2 * size);
+    const int second = first + size;
+    const int count = std::min(size, ranks - second);  // of the second group
+    if (count <= 0) continue;
+    Exchange& e = all.emplace_back();
+    e.mine_first = rank < second;
+    const int i = e.mine_first ? rank - first : rank - second;
+    e.from = e.mine_first ? second + i % count : first + i;
+    if (e.mine_first && i < count) e.to.push_back(second + i);
+    if (!e.mine_first) {
+      for (int q = first + i; q < second; q += count) e.to.push_back(q);
+    }
+  }
+  return all;
+}
+
+}  // namespace
 
 RankPlan recursive_doubling_all_reduce(const PlanRequest& request, int rank) {
-  RankPlanBuilder b(make_header(Collective::all_reduce, "recursive_doubling", request, rank, {}),
+  // A sum of two is complete: nothing is rounded on its way.
+  const bool wide = request.in_order && request.ranks > 2;
+  RankPlanBuilder b(make_header(Collective::all_reduce, "recursive_doubling", request, rank,
+                                {.format = wide ? Format::wide : Format::plain}),
                     rank);
-  const Fold fold(request.ranks);
   auto lane = b.lane(0);
   if (request.ranks == 1) {
     copy_alone(b, Collective::all_reduce);
     return b.finish();
   }
-  if (fold.is_extra(rank)) {
-    lane.step({to(rank - 1)}, {in(0)});
-    lane.step({out(0)}, {from(rank - 1)});
-    return b.finish();
-  }
-  const int core = fold.core_of(rank);
-  const auto partner = [&](int distance) { return fold.rank_of(core ^ distance); };
-  // Where the operator may scale it, the own input is stored before it is summed, rounded as the
-  // partner's copy of it is; so both sum up the same numbers, the lower core's first, and get the
-  // same bits.
-  Operand own = out(0);
-  if (fold.has_extra(rank)) {
-    lane.step({own, to(partner(1))}, {in(0), from(rank + 1)});
-  } else if (request.scales) {
-    lane.step({own, to(partner(1))}, {in(0)});
-  } else {
-    own = in(0);
-    lane.step({to(partner(1))}, {own});
-  }
-  for (int distance = 1; distance < fold.cores; distance *= 2) {
-    const Operand theirs = from(partner(distance));
-    const bool mine_first = (core & distance) == 0;
-    const Operand first = mine_first ? own : theirs;
-    const Operand second = mine_first ? theirs : own;
+  const std::vector<Exchange> exchanges = exchanges_of(rank, request.ranks);
+  Operand own = in(0);
+  if (request.scales && !wide) {
+    // Where the operator may scale it, the own input is stored before it is summed, rounded as the
+    // others' copy of it is; so all sum up the same numbers.
     own = out(0);
-    if (2 * distance < fold.cores) {
-      lane.step({out(0), to(partner(2 * distance))}, {first, second});
-    } else if (fold.has_extra(rank)) {
-      lane.step({out(0), to(rank + 1)}, {first, second}).completes();
+    lane.step(and_to(exchanges.front().to, own), std::vector{in(0)});
+  } else {
+    lane.step(to_all(exchanges.front().to), std::vector{own});
+  }
+  const Operand partial = wide && exchanges.size() > 1 ? tmp(b.reserve_tmp(1)) : out(0);
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
+    const Exchange& e = exchanges[i];
+    const Operand theirs = from(e.from);
+    const std::vector<Operand> sources =
+        e.mine_first ? std::vector{own, theirs} : std::vector{theirs, own};
+    if (i + 1 == exchanges.size()) {
+      lane.step(std::vector{out(0)}, sources).completes();
     } else {
-      lane.step({out(0)}, {first, second}).completes();
+      lane.step(and_to(exchanges[i + 1].to, partial), sources).shaped_as(out(0));
     }
+    own = partial;
   }
   return b.finish();
 }

@@ -36,8 +36,6 @@ std::uint64_t blocks_of_groups(const Fold& fold, int core) {
   return blocks;
 }
 
-std::uint64_t log2(int power_of_two) { return u64(std::countr_zero(u32(power_of_two))); }
-
 /// Of how many ranks of other groups `rank` is the deputy.
 std::uint64_t deputed(const Groups& g) {
   std::uint64_t ranks = 0;
@@ -143,10 +141,17 @@ Traffic binomial_scatter(const PlanRequest& request, int rank) {
 }
 
 Traffic recursive_doubling_all_reduce(const PlanRequest& request, int rank) {
-  const Fold fold(request.ranks);
-  if (fold.is_extra(rank)) return {1, 1};
-  const std::uint64_t rounds = log2(fold.cores) + (fold.has_extra(rank) ? 1 : 0);
-  return {rounds, rounds};
+  Traffic t;
+  for (int size = 1; size < request.ranks; size *= 2) {
+    const int place = rank % (2 * size);
+    const int partners = std::min(size, request.ranks - (rank - place) - size);
+    if (partners <= 0) continue;  // the rank's group is the last one
+    ++t.received;
+    // Those of a short second group share the ranks of the first one between them.
+    if (place >= size) t.sent += u64((size - (place - size) + partners - 1) / partners);
+    if (place < partners) ++t.sent;
+  }
+  return t;
 }
 
 Traffic recursive_doubling_all_gather(const PlanRequest& request, int rank) {

@@ -63,6 +63,7 @@ class Run {
   Number read(const Lane& lane, const Operand& o, std::uint32_t i);
   void write(const Lane& lane, const Operand& o, std::uint32_t i, const Number& n);
   Number combined(const Lane& lane) const;
+  Number unrounded(const Lane& lane) const;
   int owner(const Lane& lane, const Operand& o) const { return o.is_remote() ? o.rank : lane.rank; }
   void occupy(const Lane& lane, int by);
   void check_remote(const Lane& lane, const Operand& o) const;
@@ -262,13 +263,17 @@ void Run::move(Lane& lane) {
                                         : read(lane, o, lane.chunk));
     if (++lane.operand == sources.size()) {
       lane.result = combined(lane);
-      lane.leaving.chunks.push_back(lane.result);
+      const bool wide = plan_.header.format == Format::wide && sends_wide(part(lane.rank), step);
+      lane.leaving.chunks.push_back(wide ? unrounded(lane) : lane.result);
     }
     return;
   }
   const std::size_t d = lane.operand - sources.size();
   if (d < destinations.size()) {
-    if (!destinations[d].is_link()) write(lane, destinations[d], lane.chunk, lane.result);
+    const Operand& o = destinations[d];
+    const bool wide =
+        plan_.header.format == Format::wide && o.space == Space::tmp && !step.completes;
+    if (!o.is_link()) write(lane, o, lane.chunk, wide ? unrounded(lane) : lane.result);
     ++lane.operand;
     return;
   }
@@ -315,6 +320,13 @@ Number Run::combined(const Lane& lane) const {
   // An integer average divides here; what is added to a quotient, or divided too early, is lost.
   if (lane.gathered.size() > 1 && n.completions > (step.completes ? 1 : 0)) n.sum ^= 0xbeef;
   n.length = length;
+  return n;
+}
+
+/// lane.result, as a wide link or tmp holds it.
+Number Run::unrounded(const Lane& lane) const {
+  Number n = lane.result;
+  n.is_rounded = lane.gathered.size() == 1 && lane.gathered[0].is_rounded;
   return n;
 }
 

@@ -122,8 +122,9 @@ const Plan& DeviceRanks::whole_plan(const DeviceCase& c) {
   request.ranks = ranks_;
   request.root = c.root;
   request.lanes = c.lanes;
-  auto& plan = plans_[fmt::format("{} {} {} {}", static_cast<int>(request.collective),
-                                  c.algorithm->name, c.root, c.lanes)];
+  request.in_order = c.canonical;
+  auto& plan = plans_[fmt::format("{} {} {} {} {}", static_cast<int>(request.collective),
+                                  c.algorithm->name, c.root, c.lanes, c.canonical)];
   if (!plan) plan = std::make_unique<Plan>(generate_plan(*c.algorithm, request));
   return *plan;
 }
