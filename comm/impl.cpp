@@ -69,7 +69,7 @@ Communicator::Impl::Impl(Session session, const Options& o)
       group(std::move(session.group)),
       plans(group->rank(), platform_of(geometry, group->size()),
             gpu_layouts(geometry.gpus, geometry.hosts), o.algorithm, geometry.windows,
-            {geometry.round_once, geometry.invariant}),
+            {geometry.round_once, geometry.invariant}, group->blocks().first_here().findings),
       policy(policy_for(geometry, group->ranks_here().size(), o)),
       operation(*group, workspace),
       agreement(*group, workspace),

@@ -7,6 +7,7 @@
 #include "comm/communicator.h"
 #include "comm/impl.h"
 #include "core/wait.h"
+#include "transport/pages.h"
 
 namespace tutti {
 
@@ -14,7 +15,9 @@ MemoryUse Communicator::memory() const {
   Impl& i = impl();
   i.check_process();
   const Links::Memory links = i.group->links().memory();
-  return {links.messages, i.workspace.bytes(), links.rest};
+  ControlBlock& control = i.group->control();
+  const std::size_t block = taken_bytes({reinterpret_cast<std::byte*>(&control), sizeof control});
+  return {links.messages, i.workspace.bytes(), block + links.rest};
 }
 
 // Two ranks must not be at this at different times: one would send into memory that the other gives

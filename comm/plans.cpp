@@ -50,7 +50,7 @@ Platform on_gpus(const Platform& host) {
 }  // namespace
 
 Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts,
-             std::string_view algorithm, bool windows, SumRules rules)
+             std::string_view algorithm, bool windows, SumRules rules, Findings& findings)
     : rank_(rank),
       ranks_(platform.ranks),
       windows_(windows),
@@ -61,7 +61,8 @@ Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layout
       gpu_layouts_(std::move(gpu_layouts)),
       subtrees_{Domains::subtrees(hosts_)},
       chooser_(platform),
-      gpu_chooser_(on_gpus(platform)) {
+      gpu_chooser_(on_gpus(platform)),
+      findings_(findings) {
   for (const Algorithm& a : algorithms()) {
     if (a.name != algorithm || a.compressed || !chooser_.may_run(a)) continue;
     wished_[static_cast<std::size_t>(a.collective)] = &a;
@@ -164,7 +165,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     if (a == nullptr) a = uneven(collective, access);
     if (a == nullptr || (a->windows && access == Access::none)) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
-      a = &chooser.choose(workload_of(call, bytes, access));
+      a = &chooser.choose(workload_of(call, bytes, access), &findings_);
     }
     // In the canonical order a scaled input has the bits of its copy, and an average scales none.
     const bool scales = scales_inputs(call.kind, call.type) && !rules_.invariant;

@@ -15,6 +15,7 @@
 
 #include "collectives/execute/signature.h"
 #include "collectives/model/choose.h"
+#include "transport/findings.h"
 
 namespace tutti {
 
@@ -42,9 +43,10 @@ struct SumRules {
 class Plans {
  public:
   /// `gpu_layouts`: of plans on GPUs, a layout for each lane; none: as on cores. `algorithm`: the
-  /// user's wish, or "". `windows`: whether the choice may fall on them.
+  /// user's wish, or "". `windows`: whether the choice may fall on them. `findings`: of the ranks
+  /// of this host, which choose alike.
   Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts,
-        std::string_view algorithm, bool windows, SumRules rules);
+        std::string_view algorithm, bool windows, SumRules rules, Findings& findings);
 
   enum class Where { host, gpu };
   /// Throws Error(invalid_usage) if what the user wants to run breaks the rules that the user
@@ -60,7 +62,9 @@ class Plans {
   double predict(const Signature& call, std::size_t bytes, Access access);
   /// The algorithm that is predicted to be the fastest for these calls on host memory; see
   /// Chooser::choose.
-  const Algorithm& choose(const Workload& workload) { return chooser_.choose(workload); }
+  const Algorithm& choose(const Workload& workload) {
+    return chooser_.choose(workload, &findings_);
+  }
   /// This rank's part of an algorithm's plan; `request.ranks` is filled in.
   RankPlan generate(const Algorithm& algorithm, PlanRequest request) const;
   /// One message to or from `peer`, on the channel of send and recv.
@@ -105,6 +109,7 @@ class Plans {
   std::vector<Domains> layouts_, gpu_layouts_;  // by lane
   std::vector<Domains> subtrees_;               // for invariant bits: the ranks in their own order
   Chooser chooser_, gpu_chooser_;
+  Findings& findings_;
   // By root, PlanRequest::scales and in_order, and whether on GPUs that have a layout of their own.
   std::map<std::tuple<const Algorithm*, int, bool, bool, bool>, std::unique_ptr<ReadyPlan>>
       generated_;

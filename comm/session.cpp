@@ -25,7 +25,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 12;
+constexpr std::uint32_t kVersion = 13;
 
 /// The key of a rank's network, which the others of a meeting are to know, and nobody who reads
 /// what they hand round.
@@ -130,7 +130,7 @@ std::shared_ptr<Network> network_for(const Membership& membership, const SocketA
   // Whoever meets at a loopback address is on this host, unless hosts were told apart by hand.
   if (is_loopback(own) && membership.host_id.empty()) return nullptr;
   return std::make_shared<Network>(
-      own, membership.host_peers->identity(),
+      own, membership.interfaces, membership.host_peers->identity(),
       [&](std::span<const std::string> ports) { return nearest_of(ports, options); });
 }
 

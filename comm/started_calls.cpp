@@ -64,7 +64,7 @@ void StartedSeries::fail(const std::exception_ptr& error) {
 StartedCalls::StartedCalls(Communicator::Impl& impl, std::shared_ptr<Engine> engine)
     : impl_(impl),
       engine_(std::move(engine)),
-      callers_(impl.group->blocks().segment(impl.group->rank()), &impl.group->control().callers) {
+      callers_(impl.group->blocks().segment(), &impl.group->control().callers) {
   engine_->join(*this);
 }
 

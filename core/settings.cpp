@@ -75,6 +75,13 @@ constexpr std::array kSettings{
     Setting{"TUTTI_TCP_CONGESTION", SettingType::text, "",
             "The congestion control of TCP connections between hosts; system: the system's "
             "default. Empty: cubic, or reno where that is not allowed."},
+    Setting{
+        "TUTTI_TCP_STREAMS", SettingType::integer, "0",
+        "How many TCP connections carry the long messages between two ranks of different hosts; "
+        "of two ranks that differ, the lower number counts. 0: one for each way between the two: "
+        "the one by which they meet, and each pair of further addresses in the same network, on "
+        "interfaces of the same known speed. More than there are ways: several take one.",
+        "0", "8"},
     Setting{"TUTTI_TCP_CHECKSUM", SettingType::boolean, "0",
             "Data to other hosts over TCP carry checksums (CRC32C). Data that were altered on "
             "their way end the call with an error. Rank 0's counts."},

@@ -16,7 +16,7 @@ constexpr std::uint32_t kMaps = 4;       // the rank's process may have others' 
 
 DeviceBoard::DeviceBoard(RankGroup& group) : host_peers_(group.shared_host_peers()) {
   for (int r = 0; r < group.size(); ++r) {
-    memory_.push_back(group.blocks().segment(r));
+    memory_.push_back(group.blocks().segment());
     DeviceCard* const card = group.same_host(r) ? &device_card(group.control(r)) : nullptr;
     ranks_.push_back({card, group.member(r), group.same_process(r)});
   }

@@ -102,11 +102,11 @@ void show_inside(DoctorReport& report) {
   rlimit files{}, locked{};
   getrlimit(RLIMIT_NOFILE, &files);
   getrlimit(RLIMIT_MEMLOCK, &locked);
-  if (files.rlim_cur < 4096) {
+  if (files.rlim_cur < 1024) {
     report.bad(
         "open files (ulimit -n)", limit_text(files.rlim_cur, false),
-        "a rank needs two for each process of its host and four for each rank of another one "
-        "that it talks to: raise it for many ranks");
+        "a rank needs two for each process of its host that it passes memory to, and four for each "
+        "rank of another host that it talks to: raise it for many ranks");
   } else {
     report.good("open files (ulimit -n)", limit_text(files.rlim_cur, false));
   }

@@ -16,6 +16,7 @@
 #include "transport/rank_listener.h"
 #include "transport/socket.h"
 #include "transport/tcp_socket.h"
+#include "transport/ways.h"
 #include "transport/wire_choice.h"
 
 namespace tutti {
@@ -156,6 +157,27 @@ void show_meeting(DoctorReport& report) {
   }
 }
 
+/// On which ways, besides the one above, parts of long messages travel.
+void show_further_ways(DoctorReport& report) {
+  const SocketAddress own = address_for_others();
+  std::string names = interface_of(own);
+  std::size_t ways = 1;
+  for (const NetworkInterface& i : further_interfaces(own, setting_text("TUTTI_SOCKET_IFNAME"))) {
+    names += fmt::format(", {} ({})", host_text(i.address), i.name);
+    ++ways;
+  }
+  const auto asked = setting_integer("TUTTI_TCP_STREAMS");
+  report.good(
+      "long messages",
+      asked > 0 ? fmt::format("over up to {} connections to another rank, by TUTTI_TCP_STREAMS; "
+                              "ways: {}",
+                              asked, names)
+      : ways == 1
+          ? fmt::format("over one way, {}: no other interface is known to be as fast", names)
+          : fmt::format("in parts over up to {} ways, with hosts in the same networks: {}", ways,
+                        names));
+}
+
 void show_tcp(DoctorReport& report) {
   report.section("Between hosts: TCP");
   const std::string asked = asked_transport();
@@ -167,12 +189,13 @@ void show_tcp(DoctorReport& report) {
   }
   holds(report, kUsed, [&] {
     for (const NetworkInterface& i : network_interfaces()) {
-      report.good(i.name, fmt::format("{}{}{}{}", host_text(i.address), i.speed,
+      report.good(i.name, fmt::format("{}{}{}{}", host_text(i.address), speed_text(i),
                                       i.loopback ? ", this host only" : "",
                                       i.carrier ? "" : ", no carrier"));
     }
     show_way_out(report);
   });
+  holds(report, "TUTTI_TCP_STREAMS", [&] { show_further_ways(report); });
   holds(report, "TUTTI_PORTS", [&] {
     report.good("a firewall", "must let the job's other hosts connect to " + ports_text());
   });

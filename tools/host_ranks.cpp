@@ -48,6 +48,7 @@ HostRanks::HostRanks(const JobDescription& job, PassedOn passed_on, const sigset
       signal_mask_(signal_mask),
       keeper_(keeper),
       hear_(std::move(hear)) {
+  allow_many_descriptors();
   if (!passed_on_.output) return;
   out_.emplace(share_.first_rank, share_.ranks, job.tag);
   err_.emplace(share_.first_rank, share_.ranks, job.tag);

@@ -1,6 +1,7 @@
 // Hosts for tests and measurements: network namespaces of this machine, joined by a virtual switch,
-// or two of them directly. Ranks in them could share memory, but meet over TCP as if on different
-// machines. Needs root and iproute2. The namespaces go away with the object.
+// or two of them directly, by one link or several (eth0, eth1, ...), each a network of its own.
+// Ranks in them could share memory, but meet over TCP as if on different machines. Needs root and
+// iproute2. The namespaces go away with the object.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,8 +20,9 @@ class Namespaces {
  public:
   enum class Joined : std::uint8_t { by_switch, directly };  // two of them
 
-  explicit Namespaces(int hosts, bool ipv6 = false, Joined joined = Joined::by_switch)
-      : ipv6_(ipv6), wanted_(hosts) {
+  /// `ways`: links, of two that are joined directly.
+  explicit Namespaces(int hosts, bool ipv6 = false, Joined joined = Joined::by_switch, int ways = 1)
+      : ipv6_(ipv6), wanted_(hosts), ways_(ways) {
     static int made = 0;
     prefix_ = fmt::format("tt{}x{}", getpid() % 100000, made++);
     if (geteuid() != 0) {
@@ -39,9 +41,9 @@ class Namespaces {
       ++hosts_;
     }
     const bool direct = joined == Joined::directly && hosts == 2;
-    if (right && direct) {
-      right = run(fmt::format("ip link add eth0 netns {} type veth peer name eth0 netns {}",
-                              space(0), space(1)));
+    for (int w = 0; right && direct && w < ways; ++w) {
+      right = run(fmt::format("ip link add eth{0} netns {1} type veth peer name eth{0} netns {2}",
+                              w, space(0), space(1)));
     }
     for (int h = 0; right && h < hosts; ++h) {
       if (!direct) {
@@ -56,6 +58,12 @@ class Namespaces {
                            "ip netns exec {0} sysctl -qw net.ipv4.tcp_congestion_control=reno && "
                            "ip netns exec {0} sysctl -qw net.ipv4.tcp_no_metrics_save=1",
                            space(h), address(h) + (ipv6 ? "/64" : "/24"), ipv6 ? "nodad" : ""));
+      for (int w = 1; right && w < ways; ++w) {
+        right =
+            run(fmt::format("ip -n {0} addr add {1}{2} dev eth{3} {4} && ip -n {0} link set "
+                            "eth{3} up",
+                            space(h), address(h, w), ipv6 ? "/64" : "/24", w, ipv6 ? "nodad" : ""));
+      }
     }
     if (!right) missing_ = "veth pairs between network namespaces cannot be made here";
   }
@@ -71,8 +79,9 @@ class Namespaces {
   std::string space(int host) const { return fmt::format("{}{}", spaces(), host); }
   /// The names of all namespaces begin with this, and end with the host's number.
   std::string spaces() const { return prefix_ + "h"; }
-  std::string address(int host) const {
-    return ipv6_ ? fmt::format("fd00:99::{}", host + 1) : fmt::format("10.99.0.{}", host + 1);
+  std::string address(int host, int way = 0) const {
+    return ipv6_ ? fmt::format("fd00:99:0:{}::{}", way, host + 1)
+                 : fmt::format("10.99.{}.{}", way, host + 1);
   }
   /// The command that starts a program there.
   std::vector<std::string> prefix(int host) const { return {"ip", "netns", "exec", space(host)}; }
@@ -96,18 +105,31 @@ class Namespaces {
         from, address(from), reset ? "reject with tcp reset" : "drop");
     return run(fmt::format("printf '%s' '{}' | ip netns exec {} nft -f -", ruleset, space(host)));
   }
-  /// Limits the rate at which host `host` sends, in Mbit/s.
-  bool limit(int host, int megabits) const {
-    return run(
-        fmt::format("ip netns exec {} tc qdisc add dev eth0 root tbf rate {}mbit burst 128k "
-                    "latency 50ms",
-                    space(host), megabits));
+  /// From now on host `host` answers all that comes to it over this way with a reset. False:
+  /// nftables is missing here.
+  bool reset_all(int host, int way) const {
+    const std::string ruleset = fmt::format(
+        "table inet way{0} {{\nchain input {{\ntype filter hook input priority 0;\n"
+        "iifname eth{0} meta l4proto tcp reject with tcp reset\n}}\n}}\n",
+        way);
+    return run(fmt::format("printf '%s' '{}' | ip netns exec {} nft -f -", ruleset, space(host)));
   }
-  /// Bytes that it has sent so far, headers of the network included.
-  std::uint64_t bytes_sent(int host) const {
+  /// Limits the rate at which host `host` sends over each link, in Mbit/s.
+  bool limit(int host, int megabits) const {
+    bool right = true;
+    for (int w = 0; w < ways_; ++w) {
+      right = run(fmt::format("ip netns exec {} tc qdisc add dev eth{} root tbf rate {}mbit burst "
+                              "128k latency 50ms",
+                              space(host), w, megabits)) &&
+              right;
+    }
+    return right;
+  }
+  /// Bytes that it has sent so far over this way, headers of the network included.
+  std::uint64_t bytes_sent(int host, int way = 0) const {
     const std::string file = fmt::format("/tmp/{}.bytes", prefix_);
-    run(fmt::format("ip netns exec {} cat /sys/class/net/eth0/statistics/tx_bytes > {}",
-                    space(host), file));
+    run(fmt::format("ip netns exec {} cat /sys/class/net/eth{}/statistics/tx_bytes > {}",
+                    space(host), way, file));
     std::uint64_t bytes = 0;
     std::ifstream(file) >> bytes;
     unlink(file.c_str());
@@ -122,7 +144,7 @@ class Namespaces {
 
   bool ipv6_;
   std::string prefix_, missing_;
-  int wanted_;
+  int wanted_, ways_;
   int hosts_ = 0, spaces_ = 0;
 };
 

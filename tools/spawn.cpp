@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +32,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   return pointers;
 }
 
+std::optional<rlimit> descriptors_before;
+
 /// In the child: gives `fd` the number `wanted`, in the program too.
 bool place(int fd, int wanted) {
   if (fd == wanted) return true;
@@ -55,6 +58,7 @@ bool place(int fd, int wanted) {
     if (options.passed_fd >= 0) ::fcntl(options.passed_fd, F_SETFD, 0);
     ::signal(SIGPIPE, SIG_DFL);
     ::sigprocmask(SIG_SETMASK, &options.signal_mask, nullptr);
+    if (descriptors_before) ::setrlimit(RLIMIT_NOFILE, &*descriptors_before);
     ::execvpe(arguments[0], arguments, environment);
   }
   const int error = errno;
@@ -93,6 +97,14 @@ int read_number(const std::string& path, int otherwise) {
 }
 
 }  // namespace
+
+void allow_many_descriptors() {
+  rlimit limit{};
+  if (descriptors_before || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  descriptors_before = limit;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 Spawned spawn(const SpawnOptions& options) {
   const auto arguments = pointers_to(options.program);

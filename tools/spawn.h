@@ -53,6 +53,10 @@ struct Spawned {
   int error = 0;   // errno, where it could not be started
 };
 
+/// From now on this process may have as many descriptors as the system allows it: a launcher has
+/// several for each rank. What it spawns has the limit from before.
+void allow_many_descriptors();
+
 /// Starts one process, and returns once its program runs (or cannot). The process gets SIGKILL when
 /// the calling thread ends.
 Spawned spawn(const SpawnOptions& options);

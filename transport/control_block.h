@@ -12,6 +12,7 @@
 #include "transport/connection.h"
 #include "transport/doorbell.h"
 #include "transport/failure.h"
+#include "transport/findings.h"
 #include "transport/nameplate.h"
 #include "transport/remark.h"
 
@@ -56,7 +57,8 @@ struct CallersWaits {
   std::atomic<std::uint32_t> futures;  // so many wait for a started call now
 };
 
-struct ControlBlock {
+/// In pages of its own, which it takes as it uses them.
+struct alignas(4096) ControlBlock {
   Nameplate nameplate;  // first, where those who look from outside find it
   alignas(kCacheLine) Doorbell doorbell;
   alignas(kCacheLine) std::atomic<std::uint64_t> progress;  // see progress_of()
@@ -68,9 +70,10 @@ struct ControlBlock {
   CallersWaits callers;
   alignas(kCacheLine) std::atomic<std::uint32_t> state;  // Presence bits
   // Only those of a host's first rank are used: its word on whether all have joined (joining.h),
-  // and the first failure.
+  // the first failure, and what is found out for all.
   alignas(kCacheLine) std::atomic<std::uint64_t> joining;
   FailureRecord failure;
+  Findings findings;
   // Independent series of operations, each numbered from 1; `progress` is about the first.
   static constexpr std::size_t kSeries = 2;
   std::array<OperationRecords, kSeries> records;

@@ -40,34 +40,26 @@ std::optional<Failure> absence_elsewhere(const Members& members, Network* networ
 }
 
 ControlBlocks::ControlBlocks(const Members& members, Network* network, std::size_t bytes,
-                             Deadline deadline)
-    : members_(members),
-      network_(network),
-      segments_(static_cast<std::size_t>(members.size())),
-      blocks_(segments_.size()) {
-  const int self = members_.rank();
-  const auto own = SharedMemory::create(Nameplate::kSegment, bytes);
-  segments_[static_cast<std::size_t>(self)] = own;
-  share_within_process(members_.key(self), own);
-  for (const int r : members_.ranks_here()) {
-    if (r != self) members_.host_peers().send(members_.member(r), members_.key(self), own);
-  }
+                             std::size_t mapped, Deadline deadline)
+    : members_(members), network_(network), blocks_(static_cast<std::size_t>(members.size())) {
   try {
-    receive_segments(deadline);
+    get_segment(bytes, mapped, deadline);
   } catch (const Error& e) {
     const bool died = e.code() == ErrorCode::peer_lost && e.rank() >= 0;
-    if (network_ != nullptr) {
-      network_->refuse(members_.id(), died ? members_.member(e.rank()) : -1);
-    }
+    const int because_of = died ? members_.member(e.rank()) : -1;
+    members_.host_peers().refuse(members_.id(), because_of);
+    if (network_ != nullptr) network_->refuse(members_.id(), because_of);
     throw;
   }
   if (!members_.one_host()) {
-    copies_ = std::make_unique<RingMemory>(segments_.size() * sizeof(ControlBlock));
+    copies_ = std::make_unique<RingMemory>(blocks_.size() * sizeof(ControlBlock));
   }
+  // Zeros are a ControlBlock that has said nothing.
+  auto* here = reinterpret_cast<ControlBlock*>(segment_->data());
   for (std::size_t r = 0; r < blocks_.size(); ++r) {
-    // Zeros are a ControlBlock that has said nothing.
-    blocks_[r] = segments_[r] != nullptr ? reinterpret_cast<ControlBlock*>(segments_[r]->data())
-                                         : reinterpret_cast<ControlBlock*>(copies_->data()) + r;
+    blocks_[r] = members_.same_host(static_cast<int>(r))
+                     ? here++
+                     : reinterpret_cast<ControlBlock*>(copies_->data()) + r;
   }
   first_here_ = &of(members_.ranks_here().front());
   show_nameplate();
@@ -86,41 +78,34 @@ void ControlBlocks::show_nameplate() {
   own().nameplate.fill(plate);
 }
 
-std::shared_ptr<SharedMemory> ControlBlocks::receive_segment(int rank, Deadline deadline) const {
-  try {
-    return members_.host_peers().receive(members_.member(rank), members_.key(rank),
-                                         segment(members_.rank())->size(), deadline);
-  } catch (const Error& e) {
-    if (e.code() == ErrorCode::peer_lost) throw_absence(absence(members_, rank, true));
-    if (e.code() == ErrorCode::timed_out) return nullptr;
-    throw Error(e.code(), e.what(), members_.rank());  // this one could not take it
-  }
-}
-
-void ControlBlocks::receive_segments(Deadline deadline) {
+void ControlBlocks::get_segment(std::size_t bytes, std::size_t mapped, Deadline deadline) {
   constexpr auto kLookEvery = std::chrono::milliseconds(20);
-  for (const int r : members_.ranks_here()) {
-    while (segment(r) == nullptr) {
-      const auto now = std::chrono::steady_clock::now();
-      segments_[static_cast<std::size_t>(r)] =
-          receive_segment(r, std::min(deadline, now + kLookEvery));
-      if (segment(r) != nullptr) break;
-      if (now > deadline) throw_absence(absence(members_, r, false));
+  HostPeers& host_peers = members_.host_peers();
+  std::vector<int> here;
+  for (const int r : members_.ranks_here()) here.push_back(members_.member(r));
+  const std::uint64_t key = members_.key(members_.ranks_here().front());
+  const int from = host_peers.pass_from(here);
+  if (from < 0) segment_ = SharedMemory::create(Nameplate::kSegment, bytes, mapped);
+  while (segment_ == nullptr) {
+    const int giver = members_.rank_of(from);
+    const auto now = std::chrono::steady_clock::now();
+    try {
+      segment_ = host_peers.receive(from, key, bytes, mapped, std::min(deadline, now + kLookEvery));
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::peer_lost) throw_absence(absence(members_, giver, true));
+      // This one could not take it.
+      if (e.code() != ErrorCode::timed_out) throw Error(e.code(), e.what(), members_.rank());
+      if (now > deadline) throw_absence(absence(members_, giver, false));
       if (const auto refused = refusal()) throw_absence(*refused);
       if (const auto lost = absence_elsewhere(members_, network_)) throw_absence(*lost);
-      for (const int dead : members_.ranks_among(members_.host_peers().ending_peers())) {
-        auto& left = segments_[static_cast<std::size_t>(dead)];
-        if (left == nullptr) left = receive_segment(dead, now);
-        if (left == nullptr) throw_absence(absence(members_, dead, true));
-      }
     }
   }
+  host_peers.pass_on(here, key, segment_);
 }
 
 std::optional<Failure> ControlBlocks::refusal() const {
   for (const int r : members_.ranks_here()) {
-    const bool may_have_joined = blocks_.front() == nullptr || has_joined(r);
-    if (r == members_.rank() || (segment(r) != nullptr && may_have_joined)) continue;
+    if (r == members_.rank() || (blocks_.front() != nullptr && has_joined(r))) continue;
     const std::optional<int> because_of =
         members_.host_peers().refusal(members_.member(r), members_.id());
     if (!because_of) continue;
@@ -132,12 +117,6 @@ std::optional<Failure> ControlBlocks::refusal() const {
                                      members_.member_text(*because_of), who)};
   }
   return std::nullopt;
-}
-
-std::vector<std::shared_ptr<SharedMemory>> ControlBlocks::segments_here() const {
-  std::vector<std::shared_ptr<SharedMemory>> segments;
-  for (const int r : members_.ranks_here()) segments.push_back(segment(r));
-  return segments;
 }
 
 void ControlBlocks::ring_here() const {

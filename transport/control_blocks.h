@@ -1,6 +1,6 @@
-// The control blocks of a communicator's ranks (control_block.h). Each rank of this host has a
-// segment of shared memory that begins with its block, and the other ranks of the host map it. Of a
-// rank on another host there is a copy in private memory.
+// The control blocks of a communicator's ranks (control_block.h). The ranks of this host share one
+// segment of memory, which begins with their blocks. Of a rank on another host there is a copy in
+// private memory.
 //
 // The first failure lies in the block of the host's first rank, where all ranks of the host look.
 #pragma once
@@ -20,20 +20,18 @@ namespace tutti {
 
 class ControlBlocks {
  public:
-  /// Collective over the ranks of this host, whose segments have `bytes`. `network`: the way to
-  /// other hosts; null: none. Throws Error where a rank of this host does not bring its segment, or
-  /// a rank of another host is lost meanwhile; the network has refused the communicator then.
-  ControlBlocks(const Members& members, Network* network, std::size_t bytes, Deadline deadline);
+  /// Collective over the ranks of this host, whose segment has `bytes`; the first `mapped` are
+  /// those behind data(), among them the blocks. `network`: the way to other hosts; null: none.
+  /// Throws Error where the rank of this host that has to hand on the segment does not, or a rank
+  /// of another host is lost meanwhile; this rank has refused the communicator then.
+  ControlBlocks(const Members& members, Network* network, std::size_t bytes, std::size_t mapped,
+                Deadline deadline);
 
   ControlBlock& of(int rank) const { return *blocks_[static_cast<std::size_t>(rank)]; }
   ControlBlock& own() const { return of(members_.rank()); }
   ControlBlock& first_here() const { return *first_here_; }
-  /// The segment of rank `rank`, of this host, in which its control block lies.
-  const std::shared_ptr<SharedMemory>& segment(int rank) const {
-    return segments_[static_cast<std::size_t>(rank)];
-  }
-  /// The segments of this host's ranks, in their order.
-  std::vector<std::shared_ptr<SharedMemory>> segments_here() const;
+  /// The segment of this host.
+  const std::shared_ptr<SharedMemory>& segment() const { return segment_; }
 
   /// That a rank of this host which has not joined will not.
   std::optional<Failure> refusal() const;
@@ -54,13 +52,11 @@ class ControlBlocks {
     return (of(rank).state.load(std::memory_order_acquire) & bit) != 0;
   }
   void show_nameplate();
-  void receive_segments(Deadline deadline);
-  /// Rank `rank`'s segment, or null when it has not come by then.
-  std::shared_ptr<SharedMemory> receive_segment(int rank, Deadline deadline) const;
+  void get_segment(std::size_t bytes, std::size_t mapped, Deadline deadline);
 
   const Members& members_;
   Network* const network_;
-  std::vector<std::shared_ptr<SharedMemory>> segments_;
+  std::shared_ptr<SharedMemory> segment_;
   std::unique_ptr<RingMemory> copies_;  // by rank; those that nobody asks for take no memory
   std::vector<ControlBlock*> blocks_;
   ControlBlock* first_here_ = nullptr;

@@ -114,6 +114,9 @@ class Endpoint {
   virtual void connect(Stream first, Stream second, bool sends_on_second) {
     (void)first, (void)second, (void)sends_on_second;
   }
+  /// One more stream, over another way to the peer, who has it as its next one, too.
+  virtual void add_stripe(Stream stripe) { (void)stripe; }
+  static constexpr std::size_t kMostStripes = 7;
 
   /// What the network knows a link's ring by; null: it needs nothing. Throws Error(system) where
   /// the network cannot reach it.
@@ -177,7 +180,7 @@ class Endpoint {
   virtual std::array<int, 2> descriptors() const { return {-1, -1}; }
   /// Makes the descriptors readable when something comes from now on. False: something has come.
   virtual bool arm() { return true; }
-  /// Whether more will be sent when descriptor `which` is writable.
+  /// Whether more will be sent when descriptor `which` is writable. From 2 on: the stripes'.
   virtual bool wants_room(std::size_t /*which*/) const { return false; }
 
   // The end, in two steps:

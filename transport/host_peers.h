@@ -1,13 +1,17 @@
-// The ranks that this one has met, on whatever host, and the unix sockets to those of its own host:
-// these carry memfds (segments and windows) and tell when a peer is gone, to whoever asks
-// (ending_peers()). Ranks that are threads of one process need neither and have no socket.
+// The ranks that this one has met, on whatever host, and the unix sockets to those of its own host.
+// Sockets carry descriptors: of memory that ranks share (segments, windows), and of GPU memory. A
+// rank makes a socket to another one when it first has something to send there, so a rank of many
+// has few. Ranks that are threads of one process need none.
 //
 // Ranks meet at the start of a job, and again whenever a communicator gains ranks. Each peer has a
 // number, which is this rank's own for it: numbers only grow, and of the ranks of the first meeting
-// they are the ranks. What travels to others names a rank by its identity.
+// they are the ranks. What travels to others names a rank by its identity. The ranks of a host that
+// meet share a board (host_board.h), which says who is gone; a tree of sockets hands it round.
 //
-// Addresses are abstract (no file) and unguessable, the user id of both ends is checked, and both
-// prove that they know the session's secret before they are believed (host_peers_meeting.cpp).
+// A socket goes one way. Who has something to say calls at the other's listener, and says who it is
+// right behind that, so it never waits for the other one (host_peers_calls.cpp). Addresses are
+// abstract (no file) and unguessable. The kernel names the user at the other end, to both; the one
+// that is called believes nobody who does not know the meeting's secret.
 //
 // Nobody waits for a peer to take what is sent: it may be busy with something else for hours. What
 // a full socket does not take stays here, and is sent on by whatever this rank does with its peers
@@ -36,6 +40,9 @@
 #include <vector>
 
 #include "core/window_memory.h"
+#include "transport/handshake.h"
+#include "transport/host_board.h"
+#include "transport/life_word.h"
 #include "transport/shared_memory.h"
 #include "transport/socket.h"
 
@@ -49,19 +56,24 @@ struct HostPeerAddress {
   std::uint64_t identity = 0;              // the rank's own, as long as it lives; never 0
   std::uint64_t key = 0;                   // of its segment in the communicator that comes of it
   std::uint64_t probe = 0;                 // address of a word that holds `identity`: cma_probe()
-  std::int32_t pid = 0;
-  std::array<char, 64> host_name{};  // for messages
+  std::uint64_t pids = 0;                  // the same where process ids are (pid namespace)
+  std::uint64_t started = 0;               // when the process did: tells it from others of its id
+  std::int32_t pid = 0;                    // as the process itself sees it
+  std::array<char, 64> host_name{};        // for messages
 };
 
 /// The address of the socket with this name.
 SocketAddress socket_address(const std::array<std::uint64_t, 2>& name);
+
+/// Whether process `pid`, which began at `started` (HostPeerAddress), has ended.
+bool process_has_ended(pid_t pid, std::uint64_t started);
 
 /// What does not change about a rank that this one has met.
 struct HostPeer {
   std::uint64_t identity = 0;
   int host = 0;      // equal numbers: the same host
   int job_rank = 0;  // its rank among those that this rank met first; -1: it came later
-  pid_t pid = 0;
+  pid_t pid = 0;     // 0: its process is not visible here
   bool same_process = false;
   std::string host_name;
 };
@@ -79,11 +91,11 @@ class HostPeers : WindowObserver {
   pid_t own_pid() const { return address_.pid; }
   /// Opens a listener for the next meeting, and says where it is.
   HostPeerAddress listen();
-  /// Where ranks meet: connects to the ranks of this host among `peers` (by rank, this one
-  /// included) that it does not know yet. Collective over `peers`. Lets go of peers that no
-  /// communicator holds any more and that are not among these. `is_lost`: whether a peer of another
-  /// host cannot be reached any more, and so begins anew. Returns the peers' numbers, by rank.
-  /// Throws Error: system when a peer cannot be reached, timed_out at the deadline; then it knows
+  /// Where ranks meet: gets to know `peers` (by rank, this one included), and shares a board with
+  /// those of this host. Collective over `peers`. Lets go of peers that no communicator holds any
+  /// more and that are not among these. `is_lost`: whether a peer of another host cannot be reached
+  /// any more, and so begins anew. Returns the peers' numbers, by rank. Throws Error: peer_lost
+  /// when the peer that was to hand the board on is gone, timed_out at the deadline; then it knows
   /// those that it knew before.
   std::vector<int> meet(int rank, std::span<const HostPeerAddress> peers,
                         std::span<const std::byte, 32> session_secret, Deadline deadline,
@@ -100,24 +112,33 @@ class HostPeers : WindowObserver {
   /// Shares `memory` with `peer` under `key`; the peer fetches it with receive().
   void send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory);
   std::shared_ptr<SharedMemory> receive(int peer, std::uint64_t key, std::size_t bytes,
-                                        Deadline deadline);
+                                        Deadline deadline) {
+    return receive(peer, key, bytes, 0, deadline);
+  }
+
+  /// Memory for the ranks `here` of this host (in the same order on all of them), by `key`: what
+  /// the first of them shares, each hands on to others that hand it on in turn. pass_from(): who
+  /// gives it to this rank, -1: nobody, it is the first.
+  int pass_from(std::span<const int> here) const;
+  void pass_on(std::span<const int> here, std::uint64_t key,
+               const std::shared_ptr<SharedMemory>& memory);
+  /// `mapped`: so much of it (SharedMemory::map()).
+  std::shared_ptr<SharedMemory> receive(int peer, std::uint64_t key, std::size_t bytes,
+                                        std::size_t mapped, Deadline deadline);
 
   /// The same for any descriptor, between processes; the sender keeps its own.
   void send(int peer, std::uint64_t key, const FileDescriptor& descriptor);
   FileDescriptor receive(int peer, std::uint64_t key, Deadline deadline);
 
-  /// Tells `peers` that this rank will not join communicator `id`, because peer `because_of` is
-  /// gone (-1: for other reasons), so that they do not wait for its memory.
-  void refuse(std::uint64_t id, int because_of, std::span<const int> peers);
-  /// The same to all peers, where the ranks have not met (meet()): who calls at listen()'s address
-  /// is turned away. `because_of`: the identity of the rank that is gone (0: other reasons).
+  /// Tells the peers of this host that this rank will not join communicator `id`, because peer
+  /// `because_of` is gone (-1: for other reasons), so that they do not wait for it.
+  void refuse(std::uint64_t id, int because_of);
+  /// The same where the ranks have not met (meet()): who calls at listen()'s address is turned
+  /// away. `because_of`: the identity of the rank that is gone (0: other reasons).
   void give_up(std::uint64_t id, std::uint64_t because_of);
   /// The peer because of which `peer` has (-1: for other reasons, or one that is not known here);
   /// none where it has not, or where that has not come yet.
   std::optional<int> refusal(int peer, std::uint64_t id);
-
-  /// Lets go of what `peer` has sent under `key`, if it was never received.
-  void forget(int peer, std::uint64_t key);
 
   /// Makes `window` known to `peers`, once, before its id is used in a message to them. They are
   /// told when it is freed, too.
@@ -132,21 +153,25 @@ class HostPeers : WindowObserver {
   /// Takes in what peers have sent, and sends on what they did not take, without waiting.
   void drain();
 
-  /// The peers whose process is gone. One system call, however many there are.
+  /// The peers, in other processes of this host, whose process is gone.
   std::vector<int> dead_peers();
   /// These, and the peers whose process is ending, or has left for good: they make no more calls,
-  /// but what they have mapped may still be so.
+  /// but what they have mapped may still be so. Reads memory alone.
   std::vector<int> ending_peers();
 
  private:
-  // What is said after the greeting; it may carry one file descriptor.
+  // How a call begins: who calls, and that it knows the meeting's secret.
+  struct Hello {
+    std::uint64_t identity = 0;
+    wire::Bytes32 mac{};
+  };
+  // What is said then; it may carry one file descriptor.
   struct Message {
-    enum Type : std::uint32_t { segment = 1, window = 2, freed = 3, refused = 4 };
+    enum Type : std::uint32_t { segment = 1, window = 2, freed = 3 };
     std::uint32_t type = 0;
     std::uint32_t window_id = 0;
-    std::uint64_t key = 0;  // of refused: which communicator
+    std::uint64_t key = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t because_of = 0;  // of refused: an identity
   };
   struct Unsent {
     Message message;
@@ -157,28 +182,50 @@ class HostPeers : WindowObserver {
     std::shared_ptr<SharedMemory> memory;
     std::string trouble;  // why there is none
   };
-  struct Peer {
-    std::shared_ptr<const HostPeer> who;
-    int held = 0;  // by so many communicators
-    FileDescriptor socket;
-    FileDescriptor process;  // a pidfd: readable when the process ends; unlike the socket it is not
-                             // kept open by forks
-    bool closed = false;
-    std::uint64_t probe = 0;
+  /// What this rank shares with those of its host that it has met in one meeting.
+  struct Meeting {
+    std::array<std::uint64_t, 2> name{};  // of the listener
+    FileDescriptor listener;
+    wire::Bytes32 secret{};
+    std::optional<HostBoard> board;
+    int place = -1;  // of this rank on it
+    std::optional<Life> life;
+  };
+  /// What is exchanged with a peer, once something is.
+  struct Exchange {
+    FileDescriptor out, in;  // what this rank says, and what the peer says
+    bool closed = false;     // by the peer
     // What has come. An empty descriptor: this process had no room for it.
     std::unordered_map<std::uint64_t, FileDescriptor> segments;
     std::unordered_map<std::uint32_t, Window> windows;
-    std::unordered_map<std::uint64_t, std::uint64_t> refused;  // by communicator: because_of
     std::deque<Unsent> unsent;
   };
+  struct Peer {
+    std::shared_ptr<const HostPeer> who;
+    int held = 0;       // by so many communicators
+    bool here = false;  // on this host
+    // Of the newest meeting with it: how it is called.
+    std::shared_ptr<Meeting> meeting;
+    std::array<std::uint64_t, 2> socket{};
+    // The newest board that both have, and its place there.
+    std::shared_ptr<Meeting> shares;
+    int place = -1;
+    std::uint64_t probe = 0, started = 0;
+    std::unique_ptr<Exchange> exchange;
 
-  std::vector<int> peers_that_are(bool ending);
-  class Meeting;
-  /// Gets a socket to each of `others` (ranks, in order), which do the same. By rank.
-  std::map<int, FileDescriptor> get_sockets(int rank, std::span<const int> others,
-                                            std::span<const HostPeerAddress> addresses,
-                                            std::span<const std::byte, 32> session_secret,
-                                            Deadline deadline);
+    bool in_another_process() const { return here && !who->same_process; }
+    const LifeWord* life() const { return shares ? &shares->board->life(place) : nullptr; }
+    /// Whether it has left or ended, as far as this rank can know.
+    bool is_gone() const { return shares && tutti::is_gone(life()->state()); }
+  };
+  /// Who has called, and has not said yet who it is.
+  struct Caller {
+    FileDescriptor socket;
+    std::shared_ptr<Meeting> meeting;
+    std::chrono::steady_clock::time_point since;
+    std::optional<Hello> hello;  // of a rank that is not known yet
+  };
+
   // With mutex_ held:
   Peer& at(int peer) { return peers_.at(peer); }
   /// The peer with this identity; -1: none.
@@ -186,11 +233,22 @@ class HostPeers : WindowObserver {
   /// Whether what was agreed with it still stands.
   bool is_known(int peer, const HostPeerAddress& address,
                 const std::function<bool(int)>& is_lost) const;
-  int add(const HostPeerAddress& address, int job_rank, FileDescriptor socket);
+  int add(const HostPeerAddress& address, int job_rank);
   void drop(int number);
-  /// That this rank will not join communicator `id`, because of the rank `because_of` (0: none).
+  /// On the boards of all meetings.
   void note_refusal(std::uint64_t id, std::uint64_t because_of);
-  void post_refusal(Peer& peer, std::uint64_t id, std::uint64_t because_of);
+  void find_neighbours();
+  Exchange& exchange_with(Peer& peer);
+  /// Lets go of what is exchanged with it.
+  void hang_up(Peer& peer);
+  /// Calls `peer`; false: it cannot be called now.
+  bool call(Peer& peer);
+  void listen_for(const Meeting& meeting);
+  /// Takes in who calls, and what has come.
+  void serve();
+  void accept_callers(const std::shared_ptr<Meeting>& meeting);
+  /// False: it has not said yet who it is, or is not known yet.
+  bool admit(Caller& caller);
   /// Sends `message` now, or keeps it until the socket has room.
   void post(Peer& peer, const Message& message, int fd);
   /// False: the socket is full.
@@ -199,15 +257,23 @@ class HostPeers : WindowObserver {
   /// What has come from `peer` under `key`; none yet: an empty one.
   FileDescriptor find_descriptor(int peer, std::uint64_t key);
   /// Reads one message; false when there is none (or the peer has closed).
-  bool take(Peer& peer);
+  bool take(Exchange& exchange);
   void take_all(Peer& peer);
-  void close(Peer& peer);
-  void keep(Peer& peer, const Message& message, FileDescriptor fd);
+  void keep(Exchange& exchange, const Message& message, FileDescriptor fd);
   void post_all_unsent();
   void window_freed(std::uint32_t id) noexcept override;
+  std::vector<int> peers_that_are(bool ending);
+
+  /// The board of `meeting`, whose ranks of this host are `here`.
+  void share_board(Meeting& meeting, std::span<const int> here, std::uint64_t key,
+                   Deadline deadline);
+  /// Throws where the rank that is to pass the board on is gone, or one before it.
+  /// `refused_since`: the first of these has refused connections; max: it does not.
+  void look_at_givers(std::span<const int> here,
+                      std::chrono::steady_clock::time_point& refused_since);
 
   HostPeerAddress address_;
-  FileDescriptor listener_;  // while ranks meet
+  std::shared_ptr<Meeting> meeting_;  // the one to come
   int number_ = -1;
   int next_number_ = 0;
   mutable std::mutex mutex_;
@@ -215,10 +281,13 @@ class HostPeers : WindowObserver {
   std::set<Peer*> behind_;                             // that have something unsent
   std::unordered_map<std::uint64_t, int> numbers_;     // by identity: the newest one
   std::map<std::array<std::uint64_t, 2>, int> hosts_;  // their numbers
-  std::atomic<std::size_t> sockets_{0};
-  // epoll, once there are sockets: those on which something comes; the processes and sockets that
-  // may end.
-  FileDescriptor incoming_, ends_;
+  std::vector<std::weak_ptr<Meeting>> meetings_;
+  std::vector<std::shared_ptr<Meeting>> earlier_;
+  std::vector<std::pair<const LifeWord*, int>> neighbours_;  // the peers of other processes here
+  std::deque<Caller> callers_;
+  // epoll, once there are other processes: listeners, and sockets on which something comes.
+  FileDescriptor incoming_;
+  std::atomic<bool> has_neighbours_{false};  // there are
   std::uint64_t probe_word_ = 0;
   std::uint32_t generation_;  // of the process that made it
   // By window of this process: which peers have been told of it.

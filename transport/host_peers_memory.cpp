@@ -2,6 +2,7 @@
 // memfd, and, between threads of one process, a table of what they share.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
 #include <utility>
 
 #include "core/error.h"
@@ -38,8 +38,6 @@ std::string out_of_descriptors() {
 struct ProcessMemory {
   std::mutex mutex;
   std::unordered_map<std::uint64_t, std::weak_ptr<SharedMemory>> by_key;
-  // By communicator and rank: because_of; identities.
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> refused;
 };
 
 ProcessMemory& process_memory() {
@@ -57,27 +55,30 @@ void share_within_process(std::uint64_t key, const std::shared_ptr<SharedMemory>
 }
 
 void HostPeers::post(Peer& peer, const Message& message, int fd) {
+  std::deque<Unsent>& unsent = exchange_with(peer).unsent;
   post_unsent(peer);
-  if (peer.unsent.empty() && try_to_post(peer, message, fd)) return;
+  if (unsent.empty() && try_to_post(peer, message, fd)) return;
   FileDescriptor copy;
   if (message.type == Message::segment) {
     copy = FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (!copy) throw_system_error("cannot keep memory for a peer that is not taking it now");
     fd = copy.fd();
   }
-  peer.unsent.push_back({message, fd, std::move(copy)});
+  unsent.push_back({message, fd, std::move(copy)});
   behind_.insert(&peer);
 }
 
 void HostPeers::post_unsent(Peer& peer) {
-  while (!peer.unsent.empty()) {
-    const Unsent& next = peer.unsent.front();
+  std::deque<Unsent>& unsent = peer.exchange->unsent;
+  while (!unsent.empty()) {
+    const Unsent& next = unsent.front();
     if (!try_to_post(peer, next.message, next.fd)) return;
-    peer.unsent.pop_front();
+    unsent.pop_front();
   }
 }
 
 bool HostPeers::try_to_post(Peer& peer, const Message& message, int fd) {
+  Exchange& exchange = *peer.exchange;
   iovec part{const_cast<Message*>(&message), sizeof message};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr m{};
@@ -92,19 +93,20 @@ bool HostPeers::try_to_post(Peer& peer, const Message& message, int fd) {
     c->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
   }
-  while (!peer.closed) {
-    if (sendmsg(peer.socket.fd(), &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
+  while (!exchange.closed) {
+    if (!exchange.out && !call(peer)) return exchange.closed;
+    if (sendmsg(exchange.out.fd(), &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
     if (errno == EINTR) continue;
     // ETOOMANYREFS: too many descriptors are on their way, as if the socket were full.
     if (errno == EAGAIN || errno == ETOOMANYREFS) return false;
     if (errno != EPIPE && errno != ECONNRESET) throw_system_error("cannot pass memory to a peer");
-    close(peer);  // ranks that wait for it notice its death, and report it
+    exchange.closed = true;  // ranks that wait for it notice its death, and report it
   }
   return true;
 }
 
-bool HostPeers::take(Peer& peer) {
-  if (peer.socket.fd() < 0 || peer.closed) return false;
+bool HostPeers::take(Exchange& exchange) {
+  if (!exchange.in) return false;
   Message message;
   iovec part{&message, sizeof message};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -113,7 +115,7 @@ bool HostPeers::take(Peer& peer) {
   m.msg_iovlen = 1;
   m.msg_control = control.data();
   m.msg_controllen = control.size();
-  const ssize_t n = recvmsg(peer.socket.fd(), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t n = recvmsg(exchange.in.fd(), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (n < 0) return errno == EINTR;
   FileDescriptor fd;
   for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
@@ -125,35 +127,35 @@ bool HostPeers::take(Peer& peer) {
     }
   }
   if (n == 0) {
-    close(peer);
+    exchange.closed = true;
+    // Its end would be news for ever.
+    epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, exchange.in.fd(), nullptr);
+    exchange.in.reset();
     return false;
   }
   // Without a descriptor that was sent, because this process could hold no more, the
   // message is kept all the same: a call that needs it says why it cannot have it.
   const bool had_one = fd || (m.msg_flags & MSG_CTRUNC) != 0;
-  if (n == sizeof message &&
-      (had_one || message.type == Message::freed || message.type == Message::refused)) {
-    keep(peer, message, std::move(fd));
+  if (n == sizeof message && (had_one || message.type == Message::freed)) {
+    keep(exchange, message, std::move(fd));
   }
   return true;
 }
 
-void HostPeers::keep(Peer& peer, const Message& message, FileDescriptor fd) {
+void HostPeers::keep(Exchange& exchange, const Message& message, FileDescriptor fd) {
   if (message.type == Message::segment) {
-    peer.segments[message.key] = std::move(fd);
-  } else if (message.type == Message::refused) {
-    peer.refused[message.key] = message.because_of;
+    exchange.segments[message.key] = std::move(fd);
   } else if (message.type == Message::freed) {
-    const auto window = peer.windows.find(message.window_id);
-    if (window == peer.windows.end()) return;
+    const auto window = exchange.windows.find(message.window_id);
+    if (window == exchange.windows.end()) return;
     // It stays mapped for those that have it from find_window(), which gives it to no more of them:
     // the lock is held.
     const std::shared_ptr<SharedMemory>& memory = window->second.memory;
     if (memory.use_count() > 1) memory->let_go();
-    peer.windows.erase(window);
+    exchange.windows.erase(window);
   } else if (message.type == Message::window) {
     // What is wrong with a window matters only to a call that needs it.
-    Window& window = peer.windows[message.window_id];
+    Window& window = exchange.windows[message.window_id];
     window = {};
     if (!fd) {
       window.trouble = out_of_descriptors();
@@ -168,20 +170,15 @@ void HostPeers::keep(Peer& peer, const Message& message, FileDescriptor fd) {
 }
 
 void HostPeers::take_all(Peer& peer) {
-  while (take(peer)) {
+  if (!peer.exchange) return;
+  while (take(*peer.exchange)) {
   }
-}
-
-void HostPeers::close(Peer& peer) {
-  peer.closed = true;
-  // Its end would be news for ever.
-  epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, peer.socket.fd(), nullptr);
 }
 
 void HostPeers::post_all_unsent() {
   std::erase_if(behind_, [&](Peer* peer) {
     post_unsent(*peer);
-    return peer->unsent.empty();
+    return peer->exchange->unsent.empty();
   });
 }
 
@@ -200,16 +197,21 @@ void HostPeers::send(int peer, std::uint64_t key, const FileDescriptor& descript
 FileDescriptor HostPeers::find_descriptor(int peer, std::uint64_t key) {
   const std::lock_guard lock(mutex_);
   Peer& p = at(peer);
+  // What it has sent before it went is there then.
+  const bool gone = p.is_gone();
   post_all_unsent();
+  serve();
   take_all(p);
-  if (auto found = p.segments.extract(key)) {
-    if (found.mapped()) return std::move(found.mapped());
-    throw Error(ErrorCode::system,
-                fmt::format("rank {} cannot take the memory that rank {} passes to it: {}", number_,
-                            peer, out_of_descriptors()),
-                number_);
+  if (p.exchange) {
+    if (auto found = p.exchange->segments.extract(key)) {
+      if (found.mapped()) return std::move(found.mapped());
+      throw Error(ErrorCode::system,
+                  fmt::format("rank {} cannot take the memory that rank {} passes to it: {}",
+                              number_, peer, out_of_descriptors()),
+                  number_);
+    }
   }
-  if (p.closed) {
+  if (gone || (p.exchange && p.exchange->closed)) {
     throw Error(
         ErrorCode::peer_lost,
         fmt::format("rank {} (pid {}) died while its memory was being connected", peer, p.who->pid),
@@ -219,16 +221,21 @@ FileDescriptor HostPeers::find_descriptor(int peer, std::uint64_t key) {
 }
 
 FileDescriptor HostPeers::receive(int peer, std::uint64_t key, Deadline deadline) {
-  FileDescriptor fd;
-  const auto has_come = [&] { return static_cast<bool>(fd = find_descriptor(peer, key)); };
-  if (!wait_until(deadline, has_come)) throw_late(peer);
-  return fd;
+  for (;;) {
+    FileDescriptor fd = find_descriptor(peer, key);
+    if (fd) return fd;
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) throw_late(peer);
+    throw_if_stopping();
+    // Until something comes; what is left to be done without that can wait for a moment.
+    wait_for(incoming_.fd(), POLLIN, std::min(deadline, now + kMoment));
+  }
 }
 
 std::shared_ptr<SharedMemory> HostPeers::receive(int peer, std::uint64_t key, std::size_t bytes,
-                                                 Deadline deadline) {
+                                                 std::size_t mapped, Deadline deadline) {
   if (!this->peer(peer)->same_process) {
-    return SharedMemory::map(receive(peer, key, deadline), bytes);
+    return SharedMemory::map(receive(peer, key, deadline), bytes, mapped);
   }
   std::shared_ptr<SharedMemory> memory;
   const auto is_there = [&] {
@@ -242,49 +249,30 @@ std::shared_ptr<SharedMemory> HostPeers::receive(int peer, std::uint64_t key, st
 }
 
 void HostPeers::note_refusal(std::uint64_t id, std::uint64_t because_of) {
-  ProcessMemory& m = process_memory();
-  const std::lock_guard lock(m.mutex);
-  m.refused[{id, address_.identity}] = because_of;
+  for (const auto& known : meetings_) {
+    const auto meeting = known.lock();
+    if (meeting && meeting->board) meeting->board->refuse(meeting->place, id, because_of);
+  }
 }
 
-void HostPeers::post_refusal(Peer& peer, std::uint64_t id, std::uint64_t because_of) {
-  if (peer.socket) post(peer, {Message::refused, 0, id, 0, because_of}, -1);
-}
-
-void HostPeers::refuse(std::uint64_t id, int because_of, std::span<const int> peers) {
+void HostPeers::refuse(std::uint64_t id, int because_of) {
   const std::lock_guard lock(mutex_);
   const auto found = peers_.find(because_of);
-  const std::uint64_t identity = found == peers_.end() ? 0 : found->second.who->identity;
-  note_refusal(id, identity);
-  for (const int p : peers) post_refusal(at(p), id, identity);
+  note_refusal(id, found == peers_.end() ? 0 : found->second.who->identity);
 }
 
 void HostPeers::give_up(std::uint64_t id, std::uint64_t because_of) {
-  listener_ = FileDescriptor();
+  meeting_.reset();
   const std::lock_guard lock(mutex_);
   note_refusal(id, because_of);
-  for (auto& [number, peer] : peers_) post_refusal(peer, id, because_of);
 }
 
 std::optional<int> HostPeers::refusal(int peer, std::uint64_t id) {
   const std::lock_guard lock(mutex_);
-  Peer& p = at(peer);
-  if (p.who->same_process) {
-    ProcessMemory& m = process_memory();
-    const std::lock_guard process_lock(m.mutex);
-    const auto found = m.refused.find({id, p.who->identity});
-    return found == m.refused.end() ? std::nullopt : std::optional(number_of(found->second));
-  }
-  take_all(p);
-  const auto found = p.refused.find(id);
-  return found == p.refused.end() ? std::nullopt : std::optional(number_of(found->second));
-}
-
-void HostPeers::forget(int peer, std::uint64_t key) {
-  const std::lock_guard lock(mutex_);
-  Peer& p = at(peer);
-  take_all(p);
-  p.segments.erase(key);
+  const Peer& p = at(peer);
+  if (!p.shares) return std::nullopt;
+  const auto because_of = p.shares->board->refusal(p.place, id);
+  return because_of ? std::optional(number_of(*because_of)) : std::nullopt;
 }
 
 void HostPeers::announce(const WindowMemory& window, std::span<const int> peers) {
@@ -293,7 +281,7 @@ void HostPeers::announce(const WindowMemory& window, std::span<const int> peers)
   std::set<int>& told = told_[window.id];
   for (const int p : peers) {
     Peer& peer = at(p);
-    if (!peer.socket || !told.insert(p).second) continue;
+    if (!peer.in_another_process() || !told.insert(p).second) continue;
     take_all(peer);
     post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
   }
@@ -306,11 +294,12 @@ void HostPeers::window_freed(std::uint32_t id) noexcept {
   if (told == told_.end()) return;
   for (const int p : told->second) {
     Peer& peer = at(p);
-    const auto unsent = std::ranges::find_if(
-        peer.unsent, [&](const Unsent& u) { return u.message.window_id == id; });
+    std::deque<Unsent>& waiting = exchange_with(peer).unsent;
+    const auto unsent =
+        std::ranges::find_if(waiting, [&](const Unsent& u) { return u.message.window_id == id; });
     try {
-      if (unsent != peer.unsent.end()) {
-        peer.unsent.erase(unsent);
+      if (unsent != waiting.end()) {
+        waiting.erase(unsent);
       } else {
         post(peer, {Message::freed, id}, -1);
       }
@@ -325,32 +314,31 @@ void HostPeers::window_freed(std::uint32_t id) noexcept {
 std::shared_ptr<SharedMemory> HostPeers::find_window(int peer, std::uint32_t id) {
   const std::lock_guard lock(mutex_);
   Peer& p = at(peer);
-  auto it = p.windows.find(id);
-  if (it == p.windows.end()) {
-    post_all_unsent();  // the peer may wait for one of ours
-    take_all(p);
-    it = p.windows.find(id);
-  }
-  return it == p.windows.end() ? nullptr : it->second.memory;
+  const auto find = [&]() -> std::shared_ptr<SharedMemory> {
+    if (!p.exchange) return nullptr;
+    const auto it = p.exchange->windows.find(id);
+    return it == p.exchange->windows.end() ? nullptr : it->second.memory;
+  };
+  if (auto known = find()) return known;
+  post_all_unsent();  // the peer may wait for one of ours
+  serve();            // it may call only now
+  take_all(p);
+  return find();
 }
 
 std::string HostPeers::window_trouble(int peer, std::uint32_t id) {
   const std::lock_guard lock(mutex_);
   const Peer& p = at(peer);
-  const auto it = p.windows.find(id);
-  return it == p.windows.end() ? "" : it->second.trouble;
+  if (!p.exchange) return "";
+  const auto it = p.exchange->windows.find(id);
+  return it == p.exchange->windows.end() ? "" : it->second.trouble;
 }
 
 void HostPeers::drain() {
-  if (sockets_.load(std::memory_order_relaxed) == 0) return;
+  if (!has_neighbours_.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(mutex_);
   post_all_unsent();
-  std::array<epoll_event, 64> events;
-  const int ready = epoll_wait(incoming_.fd(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < ready; ++i) {
-    const auto peer = peers_.find(static_cast<int>(events[static_cast<std::size_t>(i)].data.u64));
-    if (peer != peers_.end()) take_all(peer->second);
-  }
+  serve();
 }
 
 }  // namespace tutti

@@ -1,8 +1,8 @@
 // What a segment of shared memory says of itself to those who look at the process from outside, as
 // `tutti top` does: whose it is, and in which layout the rest comes.
 //
-// Two kinds of memfds carry a nameplate, at their beginning: a rank's segment in a communicator,
-// whose control block begins with it, and, while a rank meets others, a segment that has nothing
+// Two kinds of memfds carry nameplates: the segment of a communicator's ranks on a host, whose
+// control blocks each begin with one, and, while a rank meets others, a segment that has nothing
 // else. Their names lead there: /proc/PID/fd shows them to the process's own user, and to root. The
 // process does nothing for that but write this once.
 #pragma once
@@ -19,7 +19,7 @@ namespace tutti {
 
 struct alignas(kCacheLine) Nameplate {
   static constexpr std::uint64_t kMagic = 0x316b'6e61'7220'7474;  // "tt rank1", read as a number
-  static constexpr std::uint32_t kVersion = 1;                    // of what a control block holds
+  static constexpr std::uint32_t kVersion = 2;                    // of what a control block holds
   static constexpr char kSegment[] = "tutti-segment";
   static constexpr char kMeeting[] = "tutti-meeting";
 

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/log.h"
+#include "core/settings.h"
 #include "transport/rank_listener.h"
 #include "transport/tcp_socket.h"
 
@@ -64,7 +65,8 @@ std::optional<SocketAddress> NetworkAddress::get() const {
   return address;
 }
 
-Network::Network(const SocketAddress& local, std::uint64_t identity, const NearestPorts& nearest)
+Network::Network(const SocketAddress& local, const std::string& interfaces, std::uint64_t identity,
+                 const NearestPorts& nearest)
     : asked_(local),
       generation_(process_generation()),
       listener_(checked(listen_for_ranks(local), local)),
@@ -75,6 +77,14 @@ Network::Network(const SocketAddress& local, std::uint64_t identity, const Neare
       identity_(identity) {
   check_congestion_control();
   local_ = bound_address(listener_);
+  further_.wanted = static_cast<std::uint32_t>(setting_integer("TUTTI_TCP_STREAMS"));
+  for (const NetworkInterface& i : further_interfaces(local, interfaces)) {
+    FileDescriptor further = listen_for_ranks(i.address);
+    if (!further) continue;  // the first address is enough
+    further_.addresses[further_listeners_.size()] =
+        further_address(bound_address(further), i.prefix);
+    further_listeners_.push_back(std::move(further));
+  }
   wire::fill_random(key_);
   watch(data_, EPOLL_CTL_ADD, doorbell_, kDoorbell, EPOLLIN);
 }
@@ -116,6 +126,7 @@ Network::~Network() {
 NetworkAddress Network::address() const {
   NetworkAddress address = NetworkAddress::of(local_);
   address.wires = wires_.offer;
+  address.further = further_;
   address.protection = static_cast<std::uint32_t>(wanted_protection());
   return address;
 }
@@ -166,11 +177,12 @@ void Network::add(int own, int rank, std::size_t ranks, std::map<int, Peer> peer
   has_met_.store(true);
   if (!begins) return reactor_->keep_awake(*this, Clock::now());
   waiting_room_ = std::make_unique<WaitingRoom>("network", key_);
-  watch(accept_set_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
+  of_all_listeners(
+      [&](const FileDescriptor& l) { watch(accept_set_, EPOLL_CTL_ADD, l, kListener, EPOLLIN); });
   reactor_->watch(accept_set_.fd(), EPOLLIN, *this);
   reactor_->watch(data_.fd(), 0, *this);
   // So that a child of fork() does not answer there, when this process is gone.
-  reactor_->watch(listener_.fd(), 0, *this);
+  of_all_listeners([&](const FileDescriptor& l) { reactor_->watch(l.fd(), 0, *this); });
 }
 
 void Network::forget_unless(const std::function<bool(int)>& kept) {
@@ -257,8 +269,9 @@ std::shared_ptr<RemoteRank> Network::find_or_make(int member) {
     };
     r = std::make_shared<RemoteRank>(
         static_cast<RemoteRank::Owner&>(*this), identity_,
-        RemoteRank::Where{member, peer.identity, peer.key, *address, asked_}, *protection_,
-        peer.most_streams, data_, make, network.lock());
+        RemoteRank::Where{member, peer.identity, peer.key, *address, asked_,
+                          further_ways(further_, local_, peer.address.further, *address)},
+        *protection_, peer.most_streams, data_, make, network.lock());
     r->wire().set_listening(true);  // as the reactor may
   }
   return r;

@@ -47,6 +47,7 @@ struct NetworkAddress {
   std::array<std::byte, 28> socket{};  // sockaddr_in or sockaddr_in6
   std::uint32_t length = 0;            // of it; 0: nowhere
   WireOffer wires;
+  FurtherWays further;
   std::uint32_t protection = 0;  // that it asks for (Protection)
 
   static NetworkAddress of(const SocketAddress& address);
@@ -65,9 +66,11 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     virtual void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) = 0;
   };
 
-  /// Listens at `local`, at any port, as `identity`. `nearest`: asked where there are several ports
-  /// to choose from. Throws Error(system).
-  Network(const SocketAddress& local, std::uint64_t identity, const NearestPorts& nearest);
+  /// Listens at `local`, and at further addresses of `interfaces` (ways.h), at any port, as
+  /// `identity`. `nearest`: asked where there are several ports to choose from. Throws
+  /// Error(system).
+  Network(const SocketAddress& local, const std::string& interfaces, std::uint64_t identity,
+          const NearestPorts& nearest);
   /// Says good-bye to all.
   ~Network();
 
@@ -183,6 +186,11 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::shared_ptr<RemoteRank> find_or_make(int member);
   // network_arrivals.cpp: peers that have proved themselves, and not said who they are.
   void serve();
+  template <class Do>
+  void of_all_listeners(Do&& act) {
+    act(listener_);
+    for (const FileDescriptor& l : further_listeners_) act(l);
+  }
   std::optional<Reactor::Time> expire_unnamed(Reactor::Time now);
   bool read_hello(UnnamedPeer& peer);
   /// False: it is not known yet.
@@ -206,6 +214,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::uint32_t generation_;
   Reactor* reactor_ = nullptr;
   FileDescriptor listener_;
+  std::vector<FileDescriptor> further_listeners_;
+  FurtherWays further_;
   FileDescriptor accept_set_;  // epoll: the listener, the waiting room, and unnamed peers
   FileDescriptor data_;        // epoll: the sockets for data, and
   FileDescriptor doorbell_;    // what wakes those who sleep on it

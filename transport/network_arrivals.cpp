@@ -49,10 +49,15 @@ void Network::serve() {
       if (found != unnamed_.end() && !read_hello(*found->second)) unnamed_.erase(found);
     }
   }
-  const bool accepted = waiting_room_->accept(listener_, accept_set_, now);
+  bool accepted = true;
+  of_all_listeners([&](const FileDescriptor& l) {
+    accepted = waiting_room_->accept(l, accept_set_, now) && accepted;
+  });
   if (accepted != accepting_) {
     accepting_ = accepted;
-    watch(accept_set_, EPOLL_CTL_MOD, listener_, kListener, accepting_ ? EPOLLIN : 0U);
+    of_all_listeners([&](const FileDescriptor& l) {
+      watch(accept_set_, EPOLL_CTL_MOD, l, kListener, accepting_ ? EPOLLIN : 0U);
+    });
   }
   unnamed_due_ = std::min(unnamed_due_, accepting_ ? now + kLookAtUnnamed : now);
   reactor_->keep_awake(*this, unnamed_due_);
@@ -90,8 +95,8 @@ bool Network::read_hello(UnnamedPeer& peer) {
   }
   const StreamHello& hello = peer.said.hello;
   if (!peer.said.is_genuine(peer.session) || hello.verdict != StreamHello::asks ||
-      hello.to != identity_ || hello.from == identity_ || hello.stream >= RemoteRank::kStreams ||
-      hello.connection == 0) {
+      hello.to != identity_ || hello.from == identity_ ||
+      hello.stream >= RemoteRank::kStreams + RemoteRank::kMostStripes || hello.connection == 0) {
     log().warn("network: closed a connection that knows this rank's key, but says nonsense");
     return false;
   }

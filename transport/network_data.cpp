@@ -59,10 +59,10 @@ void Network::serve_data() {
     std::shared_ptr<RemoteRank> r;
     {
       const std::lock_guard lock(mutex_);
-      const auto found = ranks_.find(static_cast<int>(e.data.u64 / 2));
+      const auto found = ranks_.find(static_cast<int>(e.data.u64 / RemoteRank::kDataSockets));
       if (found != ranks_.end()) r = found->second;
     }
-    if (r != nullptr) r->on_data(e.data.u64 % 2, e.events);
+    if (r != nullptr) r->on_data(e.data.u64 % RemoteRank::kDataSockets, e.events);
   }
 }
 

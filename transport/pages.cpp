@@ -14,6 +14,16 @@ std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE))
 
 }  // namespace
 
+std::size_t to_page(std::size_t bytes) {
+  const std::size_t page = page_size();
+  return bytes > SIZE_MAX - page ? SIZE_MAX : (bytes + page - 1) / page * page;
+}
+
+std::span<std::byte> pages_around(std::span<std::byte> memory) {
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(memory.data()) % page_size();
+  return {memory.data() - before, to_page(before + memory.size())};
+}
+
 std::span<std::byte> whole_pages(std::span<std::byte> memory) {
   const std::size_t page = page_size();
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());

@@ -7,6 +7,10 @@
 
 namespace tutti {
 
+/// `bytes`, rounded up to pages.
+std::size_t to_page(std::size_t bytes);
+/// The pages that it has a part of.
+std::span<std::byte> pages_around(std::span<std::byte> memory);
 /// The whole pages in it.
 std::span<std::byte> whole_pages(std::span<std::byte> memory);
 /// Bytes of these pages (of whole_pages()) that are taken, by whatever process maps them too.

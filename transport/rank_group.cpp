@@ -5,38 +5,50 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "core/background.h"
+#include "transport/pages.h"
 
 namespace tutti {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A segment holds a rank's control block, its first links, and a place for the losses of its host,
-/// of which those in the segment of the host's first rank are used.
-std::size_t link_bytes(const Members& members, const ConnectionShape& shape) {
-  return Links::first_bytes(members.ranks_here().size(), shape);
-}
-
-std::size_t segment_bytes(const Members& members, const ConnectionShape& shape) {
-  return link_bytes(members, shape) + HostLosses::bytes(static_cast<std::size_t>(members.size()));
+/// The segment of a host holds its ranks' control blocks, a place for the losses of the host, and
+/// the links between its ranks, which are mapped as they are used.
+struct SegmentLayout {
+  std::size_t losses = 0, links = 0, bytes = 0;
+};
+SegmentLayout layout_of(const Members& members, const ConnectionShape& shape) {
+  const std::size_t here = members.ranks_here().size();
+  SegmentLayout at;
+  at.losses = here * sizeof(ControlBlock);
+  at.links = to_page(at.losses + HostLosses::bytes(static_cast<std::size_t>(members.size())));
+  if (__builtin_add_overflow(at.links, Links::bytes(here, shape), &at.bytes) ||
+      at.bytes > std::numeric_limits<off_t>::max()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("rank {}: links of {} slots of {} bytes between {} ranks of a host are "
+                            "more than can be addressed: set TUTTI_SLOTS or TUTTI_SLOT_BYTES lower",
+                            members.rank(), shape.slots, shape.slot_bytes, here),
+                members.rank());
+  }
+  return at;
 }
 
 HostLosses losses_of(const Members& members, const ControlBlocks& blocks,
-                     const ConnectionShape& shape) {
-  return {blocks.segment(members.ranks_here().front())->data() + link_bytes(members, shape),
-          static_cast<std::size_t>(members.size())};
+                     const SegmentLayout& layout) {
+  return {blocks.segment()->data() + layout.losses, static_cast<std::size_t>(members.size())};
 }
 
 std::vector<LinkPeer> link_peers(const Members& members, const ControlBlocks& blocks) {
   std::vector<LinkPeer> peers;
   int place = 0;
   for (int r = 0; r < members.size(); ++r) {
-    LinkPeer& peer = peers.emplace_back(LinkPeer{members.member(r), -1, members.key(r), nullptr});
+    LinkPeer& peer = peers.emplace_back(LinkPeer{members.member(r), -1, nullptr});
     if (!members.same_host(r)) continue;
     peer.place = place++;
     peer.doorbell = &blocks.of(r).doorbell;
@@ -51,17 +63,16 @@ RankGroup::RankGroup(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Netw
     : Members(std::move(host_peers), std::move(ranks)),
       network_(std::move(network)),
       shape_(shape),
-      blocks_(*this, network_.get(), segment_bytes(*this, shape), deadline),
+      blocks_(*this, network_.get(), layout_of(*this, shape).bytes, layout_of(*this, shape).links,
+              deadline),
       tree_(one_host() ? nullptr : std::make_unique<HostTree>(*network_, *this)),
       diagnostics_(*this, blocks_, tree_.get()),
       liveness_(*this, blocks_, diagnostics_, network_.get(), tree_.get(),
-                losses_of(*this, blocks_, shape)),
-      links_(std::make_unique<Links>(shared_host_peers(), network_.get(), id(), rank(), shape,
-                                     link_peers(*this, blocks_), blocks_.segments_here())) {
-  bool cma = says.allows_cma;
-  for (const int r : ranks_here()) {
-    cma = cma && (r == rank() || Members::host_peers().cma_works(member(r)));
-  }
+                losses_of(*this, blocks_, layout_of(*this, shape))),
+      links_(std::make_unique<Links>(network_.get(), id(), rank(), shape,
+                                     link_peers(*this, blocks_), blocks_.segment(),
+                                     layout_of(*this, shape).links)) {
+  const bool cma = says.allows_cma && cma_works();
   if (says.lay_out) says.lay_out(control());
   control().state.store(kJoined | (cma ? kCmaWorks : 0U), std::memory_order_release);
   join_host(deadline);
@@ -77,6 +88,15 @@ RankGroup::~RankGroup() {
   }
   control().state.fetch_or(kLeft, std::memory_order_release);
   blocks_.ring_here();
+}
+
+bool RankGroup::cma_works() const {
+  const std::span<const int> here = ranks_here();
+  const auto own = static_cast<std::size_t>(std::ranges::find(here, rank()) - here.begin());
+  for (std::size_t far = 1; far < here.size(); far *= 2) {
+    if (!host_peers().cma_works(member(here[(own + far) % here.size()]))) return false;
+  }
+  return true;
 }
 
 // --- Joining -------------------------------------------------------------------------------------
@@ -170,11 +190,7 @@ void RankGroup::join_other_hosts(Joining& joining, Deadline deadline) {
 
 void RankGroup::refuse(std::uint64_t id, int because_of) {
   const int gone = because_of < 0 ? -1 : member(because_of);
-  std::vector<int> peers;
-  for (const int r : ranks_here()) {
-    if (r != rank()) peers.push_back(member(r));
-  }
-  host_peers().refuse(id, gone, peers);
+  host_peers().refuse(id, gone);
   if (!one_host()) network_->refuse(id, gone);
 }
 

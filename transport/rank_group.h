@@ -73,6 +73,11 @@ class RankGroup : public Members {
   // there. One that gives up on a late rank says so where that rank will see it (decide_here).
   // Several hosts agree (joining.h).
   void join_host(Deadline deadline);
+  /// Whether this rank can read the memory of some of its host, at distances 1, 2, 4, ... The
+  /// kernel goes by users, namespaces and flags of processes. So where all ranks find that they
+  /// can, each can read all: ranks whose processes are of two kinds stand beside each other
+  /// somewhere, in either order.
+  bool cma_works() const;
   void join_other_hosts(Joining& joining, Deadline deadline);
   /// Gives up on the new communicator, unless it is too late for that.
   void give_up(const Failure& failure);

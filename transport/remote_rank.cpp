@@ -36,7 +36,9 @@ RemoteRank::RemoteRank(Owner& owner, std::uint64_t self, Where where, Protection
       most_streams_(most_streams),
       data_set_(data_set),
       reactor_(Reactor::instance()),
-      wire_(static_cast<Wire::Owner&>(*this), make_endpoint, wire_lock) {}
+      wire_(static_cast<Wire::Owner&>(*this), make_endpoint, wire_lock) {
+  data_fds_.fill(-1);
+}
 
 RemoteRank::~RemoteRank() { reactor_.forget(*this); }
 
@@ -67,7 +69,7 @@ void RemoteRank::watch_data(std::size_t which, int fd) {
 void RemoteRank::listen_for_data(int operation, std::size_t which, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
-  event.data.u64 = static_cast<std::uint64_t>(where_.member) * 2 + which;
+  event.data.u64 = static_cast<std::uint64_t>(where_.member) * kDataSockets + which;
   if (epoll_ctl(data_set_.fd(), operation, data_fds_[which], &event) != 0 &&
       operation == EPOLL_CTL_ADD) {
     throw_system_error("watching a socket for data from another host");
@@ -285,6 +287,10 @@ void RemoteRank::cut() {
   drop(ours_);
   drop(theirs_);
   drop_streams();
+  for (StreamCandidate& c : stripes_) {
+    if (c) reactor_.unwatch(c.fd());
+    c = {};
+  }
   for (std::size_t which = 0; which < data_fds_.size(); ++which) {
     if (data_fds_[which] < 0) continue;
     reactor_.unwatch(data_fds_[which]);
@@ -333,6 +339,9 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
       for (std::uint32_t s = 0; s < kStreams; ++s) {
         if (attempt->streams[s].fd() == fd) return advance(*attempt, s);
       }
+    }
+    for (std::uint32_t s = 0; s < kMostStripes; ++s) {
+      if (stripes_[s].fd() == fd) return advance_stripe(s);
     }
     if (!is_up()) return;
     control = streams_[kControl].fd() == fd;

@@ -13,6 +13,10 @@
 // this rank asks others to have the peer dial (Owner::on_unanswered()), and after
 // TUTTI_PEER_TIMEOUT counts it as lost.
 //
+// Where there are several ways between the two hosts, the side that has dialled the connection
+// dials one stripe more for each further way, once the connection is up. A stripe that does not
+// come about is done without.
+//
 // The reactor's thread does all of it, except for the data: who moves them, its owner says
 // (network.h).
 #pragma once
@@ -37,6 +41,7 @@
 #include "transport/reactor.h"
 #include "transport/stream.h"
 #include "transport/stream_candidate.h"
+#include "transport/ways.h"
 #include "transport/wire.h"
 
 namespace tutti {
@@ -46,6 +51,10 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   static constexpr std::uint32_t kStreams = 3;
   /// Apart go long messages of the rank with the higher identity (tcp_endpoint.h).
   static constexpr std::uint32_t kControl = 0, kData = 1, kSecond = 2;
+  /// The stripes, in their order, follow.
+  static constexpr std::uint32_t kMostStripes = Endpoint::kMostStripes;
+  /// Sockets for data, besides.
+  static constexpr std::size_t kDataSockets = kStreams - 1 + kMostStripes;
 
   /// Whom it tells; from the reactor's thread, or whoever drives the wire.
   class Owner : public PeerEvents {
@@ -68,6 +77,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     wire::Bytes32 key{};         // of its listener
     SocketAddress address;       // at which it listens
     SocketAddress from;          // ours, for connections to it
+    std::vector<Way> more;       // the stripes'
   };
   /// `self`: this rank's identity.
   RemoteRank(Owner& owner, std::uint64_t self, Where where, Protection protection,
@@ -92,7 +102,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// and is over.
   void close();
 
-  // Its sockets for data are in the owner's epoll set, as `member * 2 + which`.
+  // Its sockets for data are in the owner's epoll set, as `member * kDataSockets + which`.
   /// There are `events` of socket `which`: drives the wire.
   void on_data(std::size_t which, std::uint32_t events);
   /// That set tells of room for what is left to be sent, too. False: something has come already.
@@ -135,6 +145,10 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// Uses it, if it is the one.
   void settle(Attempt& attempt);
   void use(Attempt& attempt);
+  void dial_stripes();
+  void advance_stripe(std::uint32_t stripe);
+  /// Hands those to the wire that are there, in their order.
+  void attach_stripes();
   bool chooses() const { return self_ < where_.identity; }
   bool is_ready(const Attempt& attempt) const;
   /// Whether the peer's host has let a stream of either attempt connect.
@@ -198,7 +212,12 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::atomic<bool> leaving_{false};    // nothing is the reactor's any more
   std::optional<Reactor::Time> ended_;  // the control stream has; data may still be on their way
   std::string why_ended_;
-  std::array<int, 2> data_fds_{-1, -1};
+  std::array<int, kDataSockets> data_fds_;
+  // Of the connection that is used.
+  std::array<StreamCandidate, kMostStripes> stripes_;
+  std::uint32_t attached_ = 0;
+  std::uint64_t number_used_ = 0;
+  bool dialled_it_ = false;
   std::atomic<bool> wants_room_{false};  // data_set_ tells of room
   // The wire's word, which it gives with its own lock held.
   std::atomic<bool> wire_closed_{false};

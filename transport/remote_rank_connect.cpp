@@ -132,6 +132,16 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
                         const wire::Session& session) {
   const std::lock_guard lock(mutex_);
   if (hello.connection < theirs_.number) return;  // the peer has given it up
+  if (hello.stream >= kStreams && hello.stream < kStreams + kMostStripes) {
+    // This rank may not know yet that the peer uses the connection.
+    StreamCandidate& stripe = stripes_[hello.stream - kStreams];
+    if (is_lost() || hello.connection != theirs_.number || stripe || where_.more.empty()) return;
+    tune_socket(socket);
+    stripe = StreamCandidate(
+        std::move(socket), session,
+        {self_, where_.identity, hello.stream, StreamHello::accepted, hello.connection}, false);
+    return attach_stripes();
+  }
   const bool refuses = is_up() || is_lost() || hello.stream >= streams();
   tune_socket(socket);
   watch_over(socket.fd());
@@ -166,6 +176,8 @@ void RemoteRank::settle(Attempt& attempt) {
 }
 
 void RemoteRank::use(Attempt& attempt) {
+  number_used_ = attempt.number;
+  dialled_it_ = &attempt == &ours_;
   for (std::uint32_t s = 0; s < streams(); ++s) {
     StreamCandidate& c = attempt.streams[s];
     reactor_.unwatch(c.fd());
@@ -195,8 +207,51 @@ void RemoteRank::use(Attempt& attempt) {
               : protection_ == Protection::checksum ? ", with checksums"
                                                     : "",
               wire_.carrier());
+  if (dialled_it_) dial_stripes();
+  attach_stripes();
   flush_notes();
   owner_.on_connected();
+}
+
+// --- Stripes -------------------------------------------------------------------------------------
+
+void RemoteRank::dial_stripes() {
+  if (wire_.abilities().streams == 0 || streams() < kStreams) return;
+  const auto count = std::min<std::size_t>(where_.more.size(), kMostStripes);
+  for (std::uint32_t s = 0; s < count; ++s) {
+    const Way& way = where_.more[s];
+    StreamCandidate& c = stripes_[s];
+    c = StreamCandidate(begin_to_connect(way.to, way.from), where_.key,
+                        {self_, where_.identity, kStreams + s, StreamHello::asks, number_used_},
+                        false);
+    if (c) reactor_.watch(c.fd(), c.events(), *this);
+  }
+}
+
+void RemoteRank::advance_stripe(std::uint32_t stripe) {
+  StreamCandidate& c = stripes_[stripe];
+  reactor_.unwatch(c.fd());
+  if (c.step() == StreamCandidate::State::failed) {
+    log().info("no connection to {} besides the one at {} ({}): its long messages take fewer ways",
+               to_string(where_.more[stripe].to), place(), c.why());
+    c = {};
+    return;
+  }
+  if (c.is_ready()) return attach_stripes();
+  reactor_.watch(c.fd(), c.events(), *this);
+}
+
+void RemoteRank::attach_stripes() {
+  if (!is_up()) return;
+  for (; attached_ < kMostStripes && stripes_[attached_].is_ready(); ++attached_) {
+    StreamCandidate& c = stripes_[attached_];
+    Stream stripe(std::move(c.socket()), protection_, c.session(), dialled_it_);
+    c = {};
+    const int fd = stripe.fd();
+    stop_watching_over(fd);
+    wire_.add_stripe(std::move(stripe));
+    watch_data(kStreams - 1 + attached_, fd);
+  }
 }
 
 Reactor::Time RemoteRank::keep_dialling(Reactor::Time now, bool& asks) {

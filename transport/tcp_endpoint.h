@@ -9,14 +9,22 @@
 // payloads of one rank's long messages travel on the second, in the order of their headers.
 // While a thread sends on a socket, the kernel cannot deliver to it, so with long messages in both
 // directions on one socket, each of the two ranks keeps the other waiting (docs/experiments.md).
+//
+// Where there are several ways to the peer, more connections come, one for each further way: the
+// stripes. A long message is then cut into equal parts: the first travels as it would without
+// stripes, each other one on a stripe. The header says on how many. A stripe has the parts of
+// messages of both directions, in the order of their headers.
 #pragma once
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <deque>
+#include <list>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "transport/endpoint.h"
@@ -31,6 +39,7 @@ class TcpEndpoint final : public Endpoint {
   const Abilities& abilities() const override;
   std::string carrier() const override { return "tcp"; }
   void connect(Stream first, Stream second, bool sends_on_second) override;
+  void add_stripe(Stream stripe) override;
 
   Room room(std::size_t bytes) override;
   void put(const Put& put) override;
@@ -39,7 +48,10 @@ class TcpEndpoint final : public Endpoint {
   void poll() override;
   std::uint64_t appended() const override { return appended_; }
   std::uint64_t completed() const override;
-  bool is_flushed() override { return hung_up_ || (!first_.has_unsent() && !second_.has_unsent()); }
+  bool is_flushed() override {
+    return hung_up_ ||
+           std::ranges::none_of(outlets(), [](const Outlet& o) { return o.has_unsent(); });
+  }
   bool is_delivered() override;
   void take_back(const std::byte* begin, const std::byte* end) override;
   void redirect(std::uint32_t link) override;
@@ -47,7 +59,7 @@ class TcpEndpoint final : public Endpoint {
     return {first_.stream.fd(), second_.stream.fd()};
   }
   bool wants_room(std::size_t which) const override {
-    return !hung_up_ && (which == 0 ? first_ : second_).has_unsent();
+    return !hung_up_ && outlets_[which].has_unsent();
   }
   void close(bool in_peace) override;
 
@@ -81,15 +93,26 @@ class TcpEndpoint final : public Endpoint {
     std::array<std::byte, kMostControl> payload;
   };
   static_assert(offsetof(Head, payload) == sizeof(MessageHeader));
-  /// A message that is being received.
+  /// A message of which some parts are still to come.
+  struct Striped {
+    MessageHeader header;
+    std::byte* to = nullptr;  // null: nowhere
+    std::shared_ptr<void> keeps;
+    std::size_t parts = 0;  // that are missing
+  };
+  /// A message, or a part of one, that is being received.
   struct Coming {
     MessageHeader header;
     bool placed = false;      // its sink has said where
     std::byte* to = nullptr;  // where the next byte goes; null: nowhere
     std::size_t missing = 0;  // bytes that have not come
     std::shared_ptr<void> keeps;
+    std::size_t end = 0;       // of it, in the message
+    Striped* whole = nullptr;  // whose part it is
   };
 
+  /// Where part `part` of `parts` of a message of `bytes` ends.
+  static std::size_t end_of(std::size_t part, std::size_t parts, std::size_t bytes);
   /// Opens a batch, unless one is on its way. False: there is no room in it.
   bool may_add();
   void add(const MessageHeader& header, const void* payload, std::uint64_t put,
@@ -97,24 +120,44 @@ class TcpEndpoint final : public Endpoint {
   void send_batch(Outlet& outlet);
   /// Reads once; false: nothing is left in the socket.
   bool receive();
-  bool receive_second();
+  bool receive_payloads(std::size_t which);
+  void receive_all_payloads(std::size_t most);
   /// What was read is understood, up to a part of a header. False: it cannot be.
   bool parse();
   bool begin_message();
+  bool begin_striped();
   bool finish_message();
+  /// All of this message, or part, has come.
+  bool has_come(const Coming& coming);
   /// False: its sink does not know it.
   bool place(Coming& coming);
   /// What is read and not wanted.
   std::byte* waste(std::size_t& bytes);
   bool heard(Heard heard);
+  /// Of a socket whose peer has closed it, or died; 0: the end of what it had sent.
+  static bool is_hang_up(int error);
   void fail_after(int error);
   /// The peer takes nothing any more, but what it had sent before is still to be read.
   void cannot_send(int error);
 
-  Outlet first_, second_;
+  static constexpr std::size_t kFirstStripe = 2;
+  std::span<Outlet> outlets() { return std::span(outlets_).first(kFirstStripe + stripes_); }
+  std::span<const Outlet> outlets() const {
+    return std::span(outlets_).first(kFirstStripe + stripes_);
+  }
+  /// On how many stripes a message of `bytes` is sent in this batch.
+  std::size_t stripes_for(std::size_t bytes) const {
+    return is_long_message(bytes) ? batch_stripes_ : 0;
+  }
+
+  std::array<Outlet, kFirstStripe + kMostStripes> outlets_;
+  Outlet& first_ = outlets_[0];
+  Outlet& second_ = outlets_[1];
+  std::size_t stripes_ = 0;
   bool hung_up_ = false;  // the peer has: what is to be sent is dropped
   bool sends_on_second_ = false, receives_on_second_ = false;  // long messages
-  bool filling_ = false, is_second_free_ = false;              // the batch
+  bool filling_ = false, are_others_free_ = false;             // the batch: all but the first
+  std::size_t batch_stripes_ = 0;
   std::array<Head, kHeaders> heads_;
   std::size_t used_heads_ = 0, batch_bytes_ = 0;
   std::uint64_t appended_ = 0;
@@ -125,7 +168,8 @@ class TcpEndpoint final : public Endpoint {
   bool in_message_ = false;
   Coming now_;
   std::array<std::byte, kMostControl> control_;
-  std::deque<Coming> coming_;  // on the second
+  std::array<std::deque<Coming>, kFirstStripe + kMostStripes> coming_;  // on all but the first
+  std::list<Striped> striped_;
   bool heard_last_ = false;
   std::size_t taken_ = 0;  // bytes
 };

@@ -7,9 +7,11 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -56,7 +58,20 @@ struct OwnAddress {
   std::string name;
   SocketAddress address;
   bool carrier;
+  std::uint32_t prefix;  // bits of its network's mask
 };
+
+std::uint32_t prefix_of(const sockaddr* mask) {
+  if (!is_internet(mask)) return 0;
+  const auto* const bytes = mask->sa_family == AF_INET
+                                ? reinterpret_cast<const std::uint8_t*>(
+                                      &reinterpret_cast<const sockaddr_in*>(mask)->sin_addr)
+                                : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr;
+  std::uint32_t bits = 0;
+  for (int i = 0; i < (mask->sa_family == AF_INET ? 4 : 16); ++i) bits += std::popcount(bytes[i]);
+  return bits;
+}
+
 /// First those of interfaces with a carrier.
 std::vector<OwnAddress> own_addresses() {
   std::vector<OwnAddress> all;
@@ -64,7 +79,8 @@ std::vector<OwnAddress> own_addresses() {
   if (getifaddrs(&list) != 0) throw_system_error("cannot list this host's network interfaces");
   for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
     if (is_internet(i->ifa_addr) && (i->ifa_flags & IFF_UP) != 0) {
-      all.push_back({i->ifa_name, address_of(i->ifa_addr), (i->ifa_flags & IFF_RUNNING) != 0});
+      all.push_back({i->ifa_name, address_of(i->ifa_addr), (i->ifa_flags & IFF_RUNNING) != 0,
+                     prefix_of(i->ifa_netmask)});
     }
   }
   freeifaddrs(list);
@@ -72,8 +88,18 @@ std::vector<OwnAddress> own_addresses() {
   return all;
 }
 
-/// "eth,=ib0": names that begin so, or (with =) are so; after ^, those that are not.
-bool names(std::string_view list, std::string_view interface) {
+/// What is not acknowledged, TCP sends again after 0.2 s, and each time after twice as long. From
+/// now on, after a second at most, so that a connection goes on soon after an outage. False: this
+/// kernel (before 6.15) cannot do so.
+bool asks_every_second(int fd) {
+  constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which headers may not have yet
+  constexpr int kSecond = 1000;
+  return ::setsockopt(fd, IPPROTO_TCP, kRtoMaxMs, &kSecond, sizeof kSecond) == 0;
+}
+
+}  // namespace
+
+bool names_interface(std::string_view list, std::string_view interface) {
   const bool excluding = list.starts_with('^');
   if (excluding) list.remove_prefix(1);
   bool named = false;
@@ -88,25 +114,14 @@ bool names(std::string_view list, std::string_view interface) {
   return named != excluding;
 }
 
-/// What is not acknowledged, TCP sends again after 0.2 s, and each time after twice as long. From
-/// now on, after a second at most, so that a connection goes on soon after an outage. False: this
-/// kernel (before 6.15) cannot do so.
-bool asks_every_second(int fd) {
-  constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which headers may not have yet
-  constexpr int kSecond = 1000;
-  return ::setsockopt(fd, IPPROTO_TCP, kRtoMaxMs, &kSecond, sizeof kSecond) == 0;
-}
-
-}  // namespace
-
 SocketAddress own_address(const SocketAddress& towards, const std::string& interfaces) {
   if (!interfaces.empty()) {
     std::string there;
     // Of the family that the ranks meet in, if the interface has such an address.
     std::optional<SocketAddress> other;
-    for (const auto& [name, address, carrier] : own_addresses()) {
+    for (const auto& [name, address, carrier, prefix] : own_addresses()) {
       if (!there.ends_with(name)) there += (there.empty() ? "" : ", ") + name;
-      if (!names(interfaces, name)) continue;
+      if (!names_interface(interfaces, name)) continue;
       if (is_link_local(address)) continue;
       if (address.family() == towards.family()) return address;
       if (!other) other = address;
@@ -136,7 +151,7 @@ SocketAddress address_for_others() {
       if (error.code() != ErrorCode::system) throw;
     }
   }
-  for (const auto& [name, address, carrier] : own_addresses()) {
+  for (const auto& [name, address, carrier, prefix] : own_addresses()) {
     if (!is_loopback(address) && !is_link_local(address)) return address;
   }
   return *parse_address("127.0.0.1", 0);
@@ -151,14 +166,24 @@ std::string interface_of(const SocketAddress& address) {
 
 std::vector<NetworkInterface> network_interfaces() {
   std::vector<NetworkInterface> all;
-  for (const auto& [name, address, carrier] : own_addresses()) {
-    NetworkInterface i{name, address, "", is_loopback(address), carrier};
+  for (const auto& [name, address, carrier, prefix] : own_addresses()) {
+    NetworkInterface i;
+    i.name = name;
+    i.address = address;
+    i.loopback = is_loopback(address);
+    i.carrier = carrier;
+    i.prefix = prefix;
     int megabits = 0;
     std::ifstream(fmt::format("/sys/class/net/{}/speed", name)) >> megabits;
-    if (megabits > 0) i.speed = fmt::format(", {} Gbit/s", megabits / 1000.0);
+    if (megabits > 0) i.megabits = static_cast<std::uint32_t>(megabits);
+    i.bridge = ::access(fmt::format("/sys/class/net/{}/bridge", name).c_str(), F_OK) == 0;
     all.push_back(std::move(i));
   }
   return all;
+}
+
+std::string speed_text(const NetworkInterface& interface) {
+  return interface.megabits == 0 ? "" : fmt::format(", {} Gbit/s", interface.megabits / 1000.0);
 }
 
 std::string own_addresses_text() {

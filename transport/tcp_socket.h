@@ -1,7 +1,9 @@
 // TCP sockets between hosts: which address of this host the others reach, and how sockets behave.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "transport/socket.h"
@@ -25,10 +27,16 @@ std::string interface_of(const SocketAddress& address);
 struct NetworkInterface {
   std::string name;
   SocketAddress address;
-  std::string speed;  // ", 10 Gbit/s"; "": not known
+  std::uint32_t megabits = 0;  // its speed; 0: not known
+  std::uint32_t prefix = 0;    // bits of the address that its network has in common
+  bool bridge = false;         // it joins others: of containers, say
   bool loopback = false;
   bool carrier = true;  // something is connected to it
 };
+/// For people: ", 10 Gbit/s", "".
+std::string speed_text(const NetworkInterface& interface);
+/// Whether `list`, in the form of TUTTI_SOCKET_IFNAME, names `interface`.
+bool names_interface(std::string_view list, std::string_view interface);
 /// Of interfaces that are up. Throws Error(system).
 std::vector<NetworkInterface> network_interfaces();
 /// Its addresses, for people: "10.0.0.1 (eth0), 127.0.0.1 (lo)".

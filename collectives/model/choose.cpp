@@ -11,6 +11,7 @@
 #include "collectives/model/hosts.h"
 #include "core/error.h"
 #include "core/fork.h"
+#include "transport/findings.h"
 
 namespace tutti {
 namespace {
@@ -26,6 +27,21 @@ int class_of(std::size_t bytes) {
   if (bytes == 0) return -1;
   constexpr int kMost = std::numeric_limits<std::size_t>::digits - 2;  // no memory is larger
   return std::min(static_cast<int>(std::bit_width(bytes - 1)), kMost);
+}
+
+/// Which algorithm serves this, on cores or on GPUs: a number that differs for each.
+std::uint64_t question_of(const Workload& w, int size_class, bool on_gpus) {
+  std::uint64_t q = 1;
+  const auto add = [&](std::uint64_t value, std::uint64_t values) { q = q * values + value; };
+  add(static_cast<std::uint64_t>(w.collective), kCollectives);
+  add(is_reduction(w.collective) ? static_cast<std::uint64_t>(w.type) : 0, 64);
+  add(static_cast<std::uint64_t>(size_class + 1), 128);
+  add(static_cast<std::uint64_t>(w.access), 4);
+  add(w.round_once ? 1 : 0, 2);
+  add(w.invariant ? 1 : 0, 2);
+  add(w.compressed ? 1 : 0, 2);
+  add(on_gpus ? 1 : 0, 2);
+  return q;
 }
 
 }  // namespace
@@ -66,7 +82,7 @@ std::shared_ptr<Chooser::Memory> Chooser::Memory::of(const Platform& platform) {
 
 Chooser::Chooser(const Platform& platform) : memory_(Memory::of(platform)) {}
 
-const Algorithm& Chooser::choose(const Workload& workload) {
+const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
   const std::lock_guard lock(memory_->mutex);
   const int size_class = class_of(workload.bytes);
   const DataType type =
@@ -75,6 +91,15 @@ const Algorithm& Chooser::choose(const Workload& workload) {
       memory_->chosen[{workload.collective, type, size_class, workload.access, workload.round_once,
                        workload.invariant, workload.compressed}];
   if (chosen != nullptr) return *chosen;
+  const auto all = algorithms();
+  const std::uint64_t question = question_of(workload, size_class, memory_->platform.flags_in_data);
+  if (findings != nullptr) {
+    const std::size_t known = findings->ask(question);
+    if (known > 0 && known <= all.size() && may_serve(all[known - 1], workload)) {
+      chosen = &all[known - 1];
+      return *chosen;
+    }
+  }
   Workload rounded = workload;
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
   const auto predicted = [&](const Algorithm& a, const Prediction&) {
@@ -93,6 +118,10 @@ const Algorithm& Chooser::choose(const Workload& workload) {
                   "no algorithm for " + std::string(name(workload.collective)));
     }
     chosen = &*any;
+  }
+  const auto number = static_cast<std::size_t>(chosen - all.data()) + 1;
+  if (findings != nullptr && number <= UINT8_MAX) {
+    findings->say(question, static_cast<std::uint8_t>(number));
   }
   return *chosen;
 }

@@ -11,6 +11,8 @@
 
 namespace tutti {
 
+class Findings;
+
 /// The fastest of a collective's algorithms by `predict(algorithm, best)`: how it would be done, or
 /// something that is not possible; `best` is the best so far. A later algorithm of the table has to
 /// be better by the factor `clearly`.
@@ -33,8 +35,9 @@ class Chooser {
  public:
   explicit Chooser(const Platform& platform);
 
-  /// Remembered per power of two of the bytes, and predicted for that power.
-  const Algorithm& choose(const Workload& workload);
+  /// Remembered per power of two of the bytes, and predicted for that power. `findings`: of ranks
+  /// in other processes with the same platform; null: there are none.
+  const Algorithm& choose(const Workload& workload, Findings* findings = nullptr);
   /// All that are possible, for exactly these bytes, the best first.
   std::vector<Prediction> candidates(const Workload& workload);
   /// Whether it can run on these hosts: its plan addresses no memory of another one. Remembered.

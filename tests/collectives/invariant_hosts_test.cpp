@@ -238,7 +238,8 @@ TEST(InvariantHosts, SumInTheCanonicalOrderWhereTheOrderMatters) {
   const List host_of{0, 0, 1, 1};
   const Domains hosts(host_of);
   for (int r = 0; r < 4; ++r) {
-    Plans plans(r, platform(host_of), {}, std::string(a.name), true, {.invariant = true});
+    Findings findings;
+    Plans plans(r, platform(host_of), {}, std::string(a.name), true, {.invariant = true}, findings);
     const auto runs = [&](DataType type, ReduceKind kind = ReduceKind::sum) {
       return to_text(plans.get(call_of(type, kind), 1 << 20, Access::windows).plan);
     };

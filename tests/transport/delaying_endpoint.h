@@ -32,6 +32,7 @@ class DelayingEndpoint final : public Endpoint {
   void connect(Stream first, Stream second, bool sends_on_second) override {
     network_->connect(std::move(first), std::move(second), sends_on_second);
   }
+  void add_stripe(Stream stripe) override { network_->add_stripe(std::move(stripe)); }
   std::shared_ptr<MemoryRegion> register_ring(std::byte* memory, std::size_t bytes) override {
     return network_->register_ring(memory, bytes);
   }

@@ -1,5 +1,5 @@
-// The sockets between the processes of a host, which threads stand for here (TUTTI_APART): they
-// find each other, and nobody else finds them.
+// What the processes of a host, which threads stand for here (TUTTI_APART), share when they meet,
+// and the sockets between them: they find each other, and nobody else is let in.
 #include "transport/host_peers.h"
 
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -68,7 +69,7 @@ class RanksOfAHost : public testing::Test {
     for (auto& thread : threads) thread.join();
   }
 
-  /// That there is a socket from each to each, and that its ends know who is at the other one.
+  /// That each can pass something to each, which knows who it was.
   void expect_connected() {
     const int count = static_cast<int>(peers_.size());
     for (const auto& error : errors_) ASSERT_FALSE(error) << error->what();
@@ -121,9 +122,8 @@ TEST_F(RanksOfAHost, HearWhoRefusesACommunicatorAndBecauseOfWhom) {
   make(3);
   side_by_side([&](int r) { connect(r, secret_, 20s); });
   expect_connected();
-  const int others[] = {0, 2};
-  peers_[1]->refuse(77, 2, others);
-  peers_[1]->refuse(78, -1, others);
+  peers_[1]->refuse(77, 2);
+  peers_[1]->refuse(78, -1);
   for (const std::size_t r : {0U, 2U}) {
     EXPECT_EQ(peers_[r]->refusal(1, 77), 2);
     EXPECT_EQ(peers_[r]->refusal(1, 78), -1);
@@ -144,78 +144,134 @@ TEST_F(RanksOfAHost, HearWhoGivesUpAndBecauseOfWhom) {
   }
 }
 
-TEST_F(RanksOfAHost, NameTheRanksThatDoNotCome) {
-  make(4);
-  const auto start = Clock::now();
-  side_by_side([&](int r) {
-    if (r != 2) connect(r, secret_, 500ms);
-  });
-  EXPECT_LT(Clock::now() - start, 5s);
-  for (const std::size_t r : {0U, 1U, 3U}) {
-    ASSERT_TRUE(errors_[r]) << r;
-    EXPECT_EQ(errors_[r]->code(), ErrorCode::timed_out) << r;
-    EXPECT_EQ(errors_[r]->rank(), 2) << r;
-    EXPECT_NE(std::string(errors_[r]->what()).find("rank 2"), std::string::npos);
+/// Sockets of this process, connected or not.
+int open_sockets() {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone);
+    found += target.string().starts_with("socket:") ? 1 : 0;
+  }
+  return found;
+}
+
+TEST_F(RanksOfAHost, HaveTheSocketsAlongWhichTheyHandOnTheBoardAndThoseThatTheyUse) {
+  constexpr int kRanks = 40;
+  const int before = open_sockets();
+  make(kRanks);
+  side_by_side([&](int r) { connect(r, secret_, 20s); });
+  for (const auto& error : errors_) ASSERT_FALSE(error) << error->what();
+  // A listener of each, and the two ends of each way to another rank but the first.
+  EXPECT_EQ(open_sockets() - before, kRanks + 2 * (kRanks - 1));
+  const FileDescriptor file(memfd_create("host_peers_test", MFD_CLOEXEC));
+  peers_[20]->send(30, 7, file);
+  EXPECT_TRUE(peers_[30]->receive(20, 7, deadline_after(10s)));
+  EXPECT_EQ(open_sockets() - before, kRanks + 2 * kRanks);
+}
+
+TEST_F(RanksOfAHost, SeeWhoHasLeft) {
+  make(12);
+  side_by_side([&](int r) { connect(r, secret_, 20s); });
+  EXPECT_TRUE(peers_[0]->ending_peers().empty());
+  peers_[11].reset();
+  peers_[3].reset();
+  for (const std::size_t r : {0U, 5U, 10U}) {
+    EXPECT_EQ(peers_[r]->ending_peers(), (std::vector<int>{3, 11})) << r;
+    EXPECT_TRUE(peers_[r]->dead_peers().empty()) << "their process lives";
   }
 }
 
-TEST_F(RanksOfAHost, ARankWithAnotherSecretIsNotLetIn) {
+TEST_F(RanksOfAHost, NameTheRankThatDoesNotHandTheBoardOn) {
+  make(12);
+  const auto start = Clock::now();
+  // Rank 10 gets it from rank 1.
+  side_by_side([&](int r) {
+    if (r != 1) connect(r, secret_, 500ms);
+  });
+  EXPECT_LT(Clock::now() - start, 5s);
+  for (std::size_t r = 0; r < errors_.size(); ++r) {
+    const bool waits = r >= 9 && r <= 11;
+    ASSERT_EQ(errors_[r].has_value(), waits) << r;
+    if (!waits) continue;
+    EXPECT_EQ(errors_[r]->code(), ErrorCode::timed_out) << r;
+    EXPECT_EQ(errors_[r]->rank(), 1) << r;
+    EXPECT_NE(std::string(errors_[r]->what()).find("rank 1"), std::string::npos);
+  }
+}
+
+TEST_F(RanksOfAHost, ARankThatHasGivenUpIsNotWaitedFor) {
+  make(3);
+  peers_[0]->give_up(5, 0);
+  const auto start = Clock::now();
+  for (const int r : {1, 2}) connect(r, secret_, 60s);
+  EXPECT_LT(Clock::now() - start, 10s);
+  for (const std::size_t r : {1U, 2U}) {
+    ASSERT_TRUE(errors_[r]) << r;
+    EXPECT_EQ(errors_[r]->code(), ErrorCode::peer_lost) << r;
+    EXPECT_EQ(errors_[r]->rank(), 0) << r;
+  }
+}
+
+TEST_F(RanksOfAHost, ARankWithAnotherSecretIsNotHeard) {
   make(3);
   wire::Bytes32 other = secret_;
   other[31] ^= std::byte{1};
   side_by_side([&](int r) { connect(r, r == 2 ? other : secret_, 700ms); });
-  for (const auto& error : errors_) ASSERT_TRUE(error);
-  EXPECT_EQ(errors_[0]->rank(), 2);
-  EXPECT_EQ(errors_[1]->rank(), 2);
+  EXPECT_FALSE(errors_[0]);
+  EXPECT_FALSE(errors_[1]);
+  ASSERT_TRUE(errors_[2]) << "it does not believe rank 0 either";
+  EXPECT_EQ(errors_[2]->code(), ErrorCode::timed_out);
+  EXPECT_EQ(errors_[2]->rank(), 0);
 }
 
-TEST_F(RanksOfAHost, AReplayedGreetingIsRefused) {
-  make(3);
-  std::vector<std::thread> honest;
-  for (const int r : {0, 1}) honest.emplace_back([this, r] { connect(r, secret_, 20s); });
-
-  // Rank 2 comes to rank 0, and somebody records what it says.
-  const std::int32_t rank_0 = 0, rank_2 = 2;
-  const wire::Bytes32 key = wire::hash(secret_, "host peers", {wire::bytes_of(rank_0)});
-  const auto come_to = [&](int listener, const wire::Proof* old_proof,
-                           std::vector<std::byte>* said) {
-    const FileDescriptor socket = visit(listener);
-    EXPECT_TRUE(socket);
-    wire::Greeting greeting;
-    EXPECT_EQ(read_exactly(socket, wire::writable_bytes_of(greeting), deadline_after(5s)),
-              IoResult::done);
-    wire::Proof proof;
-    wire::fill_random(proof.nonce);
-    const wire::Session session(key, greeting.nonce, proof.nonce);
-    proof.mac = session.connector_proof();
-    if (old_proof != nullptr) proof = *old_proof;
-    write_exactly(socket, wire::bytes_of(proof), deadline_after(5s));
-    if (said->empty()) {
-      const auto mac = session.mac("host peer", {wire::bytes_of(rank_2)});
-      const auto rank = wire::bytes_of(rank_2);
-      said->assign(rank.begin(), rank.end());
-      said->insert(said->end(), mac.begin(), mac.end());
-      (*said)[35] ^= std::byte{1};  // so that it is not taken in here
-    }
-    wire::Bytes32 answer{};
-    const IoResult result = read_exactly(socket, answer, deadline_after(5s));
-    if (result == IoResult::done) {
-      write_exactly(socket, *said, deadline_after(5s));
-      std::byte more{};
-      EXPECT_EQ(read_exactly(socket, std::span(&more, 1), deadline_after(5s)), IoResult::closed);
-    }
-    return std::pair(result, proof);
+TEST_F(RanksOfAHost, AGreetingIsGoodForItsCallerAndItsListenerAlone) {
+  make(4);
+  side_by_side([&](int r) { connect(r, secret_, 20s); });
+  const auto said = [&](int caller, int listener) {
+    const auto& name = addresses_[static_cast<std::size_t>(listener)].socket;
+    const std::uint64_t identity = addresses_[static_cast<std::size_t>(caller)].identity;
+    return wire::hash(secret_, "host peer", {wire::bytes_of(name), wire::bytes_of(identity)});
   };
-  std::vector<std::byte> said;
-  const auto [result, proof] = come_to(0, nullptr, &said);
-  EXPECT_EQ(result, IoResult::done);
-  EXPECT_EQ(come_to(0, &proof, &said).first, IoResult::closed);   // the nonce is another one
-  EXPECT_EQ(come_to(1, nullptr, &said).first, IoResult::closed);  // the secret is rank 0's
-  said.clear();
-
-  connect(2, secret_, 20s);
-  for (auto& thread : honest) thread.join();
-  expect_connected();
+  // Rank 2 is said to call rank 1, and to pass it something.
+  const auto come = [&](const wire::Bytes32& mac, std::uint64_t key) {
+    FileDescriptor socket = visit(1);
+    EXPECT_TRUE(socket);
+    std::vector<std::byte> hello(sizeof(std::uint64_t) + mac.size());
+    std::memcpy(hello.data(), &addresses_[2].identity, sizeof(std::uint64_t));
+    std::memcpy(hello.data() + sizeof(std::uint64_t), mac.data(), mac.size());
+    EXPECT_EQ(write_exactly(socket, hello, deadline_after(5s)), IoResult::done);
+    const FileDescriptor file(memfd_create("host_peers_test", MFD_CLOEXEC));
+    const std::array<std::uint64_t, 3> message{1, key, 0};
+    iovec part{const_cast<std::uint64_t*>(message.data()), sizeof message};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr m{};
+    m.msg_iov = &part;
+    m.msg_iovlen = 1;
+    m.msg_control = control.data();
+    m.msg_controllen = control.size();
+    cmsghdr* const c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = file.fd();
+    std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    EXPECT_EQ(sendmsg(socket.fd(), &m, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof message));
+    return socket;
+  };
+  const auto has_come = [&](std::uint64_t key) {
+    try {
+      return static_cast<bool>(peers_[1]->receive(2, key, deadline_after(200ms)));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::timed_out);
+      return false;
+    }
+  };
+  const FileDescriptor wrong_listener = come(said(2, 0), 51);
+  EXPECT_FALSE(has_come(51));
+  const FileDescriptor wrong_caller = come(said(3, 1), 52);
+  EXPECT_FALSE(has_come(52));
+  const FileDescriptor right = come(said(2, 1), 53);
+  EXPECT_TRUE(has_come(53));
 }
 
 /// How many mappings of windows this process has.

@@ -32,6 +32,19 @@ std::unique_ptr<TestNetwork> of_kind(WireKind kind) {
   return std::make_unique<OfMakers>(make_endpoints(kind), make_endpoints(kind));
 }
 
+/// TCP over several ways.
+class Striped final : public TestNetwork {
+ public:
+  explicit Striped(std::unique_ptr<TestNetwork> network) : network_(std::move(network)) {}
+  std::unique_ptr<Endpoint> make(int side, Endpoint::Sink& sink) override {
+    return network_->make(side, sink);
+  }
+  int stripes() const override { return 3; }
+
+ private:
+  const std::unique_ptr<TestNetwork> network_;
+};
+
 /// Another network, which delays.
 class Delayed final : public TestNetwork {
  public:
@@ -40,6 +53,7 @@ class Delayed final : public TestNetwork {
     return std::make_unique<DelayingEndpoint>(sink, network_->make(side, sink), ++seed_);
   }
   std::mutex* lock(int side) override { return network_->lock(side); }
+  int stripes() const override { return network_->stripes(); }
 
  private:
   const std::unique_ptr<TestNetwork> network_;
@@ -77,10 +91,14 @@ std::unique_ptr<TestNetwork> over_plugin(int version) {
 std::vector<NetworkCase> network_cases() {
   return {
       {"Tcp", [](std::string&) { return of_kind(WireKind::tcp); }},
+      {"StripedTcp",
+       [](std::string&) { return std::make_unique<Striped>(of_kind(WireKind::tcp)); }},
       {"UcxOverTcp", [](std::string& why_not) { return over_ucx("tcp", why_not); }},
       {"UcxInMemory", [](std::string& why_not) { return over_ucx("shm", why_not); }},
       {"Verbs", over_verbs},
       {"DelayedTcp", [](std::string&) { return delayed(of_kind(WireKind::tcp)); }},
+      {"DelayedStripedTcp",
+       [](std::string&) { return delayed(std::make_unique<Striped>(of_kind(WireKind::tcp))); }},
       {"DelayedUcx", [](std::string& why_not) { return delayed(over_ucx("tcp", why_not)); }},
       {"PluginV8", [](std::string&) { return over_plugin(8); }},
       {"PluginV12", [](std::string&) { return over_plugin(12); }},

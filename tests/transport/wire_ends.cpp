@@ -37,11 +37,16 @@ TcpStreams::TcpStreams(bool two) {
   for (int side = 0; side < 2; ++side) second[side] = std::move(other[side]);
 }
 
-void connect(Wire& a, Wire& b, bool two_streams) {
+void connect(Wire& a, Wire& b, bool two_streams, int stripes) {
   if (a.abilities().streams > 0) {
     TcpStreams streams(two_streams);
     a.attach(std::move(streams.first[0]), std::move(streams.second[0]), true);
     b.attach(std::move(streams.first[1]), std::move(streams.second[1]), false);
+    for (int s = 0; s < stripes; ++s) {
+      TcpStreams stripe(false);
+      a.add_stripe(std::move(stripe.first[0]));
+      b.add_stripe(std::move(stripe.first[1]));
+    }
     return;
   }
   a.connect(b.address());

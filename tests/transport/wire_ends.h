@@ -24,6 +24,8 @@ class TestNetwork {
   virtual std::unique_ptr<Endpoint> make(int side, Endpoint::Sink& sink) = 0;
   /// The lock of the wires of this side, where they share one.
   virtual std::mutex* lock(int /*side*/) { return nullptr; }
+  /// So many further streams.
+  virtual int stripes() const { return 0; }
 };
 
 /// Two TCP connections over loopback, of which the second is empty where there is to be one alone.
@@ -61,15 +63,16 @@ struct End final : Wire::Owner {
   Wire wire;
 };
 
-/// Has both wires connected, over streams (two of them where `two_streams`) or by their addresses.
-void connect(Wire& a, Wire& b, bool two_streams = true);
+/// Has both wires connected, over streams (two of them where `two_streams`, and `stripes`) or by
+/// their addresses.
+void connect(Wire& a, Wire& b, bool two_streams = true, int stripes = 0);
 
 /// Ranks 0 and 1.
 struct TwoEnds {
   explicit TwoEnds(TestNetwork& network, bool two_streams = true)
       : a([&](Endpoint::Sink& sink) { return network.make(0, sink); }, network.lock(0)),
         b([&](Endpoint::Sink& sink) { return network.make(1, sink); }, network.lock(1)) {
-    connect(a.wire, b.wire, two_streams);
+    connect(a.wire, b.wire, two_streams, network.stripes());
   }
   void poll() {
     a.wire.poll_and_tell();

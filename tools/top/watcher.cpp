@@ -70,18 +70,29 @@ std::string newest_of(const ControlBlock& block, std::uint64_t number, CallsOn o
   return s ? s->text() : fmt::format("call #{}", number);
 }
 
+bool is_plausible(const Nameplate& plate, bool is_segment) {
+  return plate.version == Nameplate::kVersion &&
+         plate.block_bytes == (is_segment ? sizeof(ControlBlock) : 0) && plate.size >= 1 &&
+         plate.rank >= 0 && plate.rank < plate.size;
+}
+
 }  // namespace
 
-/// The beginning of a segment, mapped to be read.
+/// The control blocks of a host's ranks, or a nameplate alone, mapped to be read.
 struct Watcher::Mapping {
   Mapping(void* data, std::size_t size) : data_(data), size_(size) {}
   ~Mapping() { munmap(data_, size_); }
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
-  const Nameplate& plate() const { return *static_cast<const Nameplate*>(data_); }
   bool is_meeting() const { return size_ < sizeof(ControlBlock); }
-  const ControlBlock& block() const { return *static_cast<const ControlBlock*>(data_); }
+  std::size_t places() const { return is_meeting() ? 1 : size_ / sizeof(ControlBlock); }
+  const Nameplate& plate(std::size_t place) const {
+    return is_meeting() ? *static_cast<const Nameplate*>(data_) : block(place).nameplate;
+  }
+  const ControlBlock& block(std::size_t place) const {
+    return static_cast<const ControlBlock*>(data_)[place];
+  }
 
   /// Null: that is nothing which can be mapped.
   static std::shared_ptr<const Mapping> of(int fd, std::size_t size) {
@@ -112,28 +123,48 @@ void Watcher::add_segment(int pid, int folder, const char* name) {
 
   struct stat status {};
   if (fstatat(folder, name, &status, 0) != 0) return;
-  const std::pair<std::uint64_t, std::uint64_t> key{status.st_dev, status.st_ino};
-  Segment& segment = segments_[key];
-  if (segment.memory == nullptr) {
-    const FileDescriptor fd(openat(folder, name, O_RDONLY | O_CLOEXEC));
-    if (!fd) return;
-    segment.memory = Mapping::of(fd.fd(), is_segment ? sizeof(ControlBlock) : sizeof(Nameplate));
+  const auto memory = mapping_of({status.st_dev, status.st_ino, 0}, folder, name, is_segment);
+  if (memory == nullptr) return;
+  const int own_number = own_number_of(pid);
+  for (std::size_t place = 0; place < memory->places(); ++place) {
+    const Nameplate& plate = memory->plate(place);
+    if (plate.magic.load(std::memory_order_acquire) != Nameplate::kMagic) continue;
+    // Of this process: others of its host show themselves there, too, and a child by fork() has the
+    // descriptor, and is not the rank.
+    if (plate.pid != pid && plate.pid != own_number) continue;
+    if (!is_plausible(plate, is_segment)) {
+      notes_.push_back(fmt::format(
+          "process {} has another version of Tutti: look at it with the tutti top of that one",
+          pid));
+      return;
+    }
+    const Key key{status.st_dev, status.st_ino, place};
+    Segment& segment = segments_[key];
+    segment.memory = memory;
+    segment.place = place;
+    segment.pid = pid;
+    seen_.insert(key);
   }
-  if (segment.memory == nullptr) return;
-  const Nameplate& plate = segment.memory->plate();
-  if (plate.magic.load(std::memory_order_acquire) != Nameplate::kMagic) return;
-  const bool fits = plate.version == Nameplate::kVersion &&
-                    plate.block_bytes == (is_segment ? sizeof(ControlBlock) : 0);
-  if (!fits) {
-    notes_.push_back(fmt::format(
-        "process {} has another version of Tutti: look at it with the tutti top of that one", pid));
-    return;
+}
+
+std::shared_ptr<const Watcher::Mapping> Watcher::mapping_of(const Key& first, int folder,
+                                                            const char* name, bool is_segment) {
+  // Any place of the memfd that is known has its mapping.
+  const auto known = segments_.lower_bound(first);
+  if (known != segments_.end() && std::get<0>(known->first) == std::get<0>(first) &&
+      std::get<1>(known->first) == std::get<1>(first)) {
+    return known->second.memory;
   }
-  if (plate.size < 1 || plate.rank < 0 || plate.rank >= plate.size) return;
-  // A child by fork() has the descriptor too, and is not the rank.
-  if (plate.pid != pid && own_number_of(pid) != plate.pid) return;
-  segment.pid = pid;
-  seen_.insert(key);
+  const FileDescriptor fd(openat(folder, name, O_RDONLY | O_CLOEXEC));
+  if (!fd) return nullptr;
+  const auto one = Mapping::of(fd.fd(), is_segment ? sizeof(ControlBlock) : sizeof(Nameplate));
+  if (one == nullptr || !is_segment) return one;
+  // The first rank says how many there are.
+  const Nameplate& plate = one->plate(0);
+  if (plate.magic.load(std::memory_order_acquire) != Nameplate::kMagic) return nullptr;
+  const auto here = static_cast<std::size_t>(std::clamp(plate.here, 1, 1 << 20));
+  if (plate.block_bytes != sizeof(ControlBlock) || here == 1) return one;
+  return Mapping::of(fd.fd(), here * sizeof(ControlBlock));
 }
 
 /// Those of processes that have ended.
@@ -148,7 +179,7 @@ void Watcher::drop_segments() {
 }
 
 void Watcher::find_segments() {
-  // A rank has a descriptor for each other rank of its host, so all of them are many.
+  // The processes of a host have many descriptors.
   if (found_ != Clock::time_point{} && Clock::now() - found_ < kFindEvery) return drop_segments();
   found_ = Clock::now();
   seen_.clear();
@@ -165,7 +196,7 @@ void Watcher::find_segments() {
 }
 
 Member Watcher::member_of(Segment& segment, bool stands_still) {
-  const ControlBlock& block = segment.memory->block();
+  const ControlBlock& block = segment.memory->block(segment.place);
   const Nameplate& plate = block.nameplate;
   const auto now = Clock::now();
   Member m;
@@ -269,7 +300,7 @@ void Watcher::add_starts(View& view) {
   }
   for (const auto& [key, segment] : segments_) {
     if (!segment.memory->is_meeting()) continue;
-    const Nameplate& plate = segment.memory->plate();
+    const Nameplate& plate = segment.memory->plate(segment.place);
     Start& start = starts[segment.pid];
     start.pid = segment.pid;
     start.rank = plate.rank;

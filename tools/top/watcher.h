@@ -10,7 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "tools/top/view.h"
@@ -27,8 +27,11 @@ class Watcher {
 
  private:
   struct Mapping;
+  using Key = std::tuple<std::uint64_t, std::uint64_t, std::size_t>;  // device, inode, place
+  /// What one rank shows in a memfd.
   struct Segment {
     std::shared_ptr<const Mapping> memory;
+    std::size_t place = 0;  // its block in it
     int pid = 0;
     // At the look before:
     std::chrono::steady_clock::time_point looked{};
@@ -38,16 +41,19 @@ class Watcher {
   void find_segments();
   void drop_segments();
   void add_segment(int pid, int folder, const char* name);
+  /// The memfd that `name` leads to; null: nothing is there yet, or it cannot be mapped.
+  std::shared_ptr<const Mapping> mapping_of(const Key& first, int folder, const char* name,
+                                            bool is_segment);
   Member member_of(Segment& segment, bool stands_still);
   void add_processes(View& view);
   void add_starts(View& view);
   void keep_job(View& view) const;
 
   const int job_;
-  std::chrono::steady_clock::time_point found_{};                        // segments, last
-  std::map<std::pair<std::uint64_t, std::uint64_t>, Segment> segments_;  // by device and inode
-  std::set<std::pair<std::uint64_t, std::uint64_t>> seen_;               // in this look
-  std::vector<std::string> notes_;                                       // of that look
+  std::chrono::steady_clock::time_point found_{};  // segments, last
+  std::map<Key, Segment> segments_;
+  std::set<Key> seen_;              // in this look
+  std::vector<std::string> notes_;  // of that look
   struct Cpu {
     double seconds = 0;
     std::chrono::steady_clock::time_point at{};

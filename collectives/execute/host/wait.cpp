@@ -78,6 +78,9 @@ class Wait {
     if (spans_hosts_) waiting_for_hosts.fetch_sub(1, std::memory_order_relaxed);
     if (newest_ != began_ && is_callers()) end();
   }
+  // Ranks of a core: for so many, a rank sleeps once more before it looks.
+  static constexpr int kCrowdOfASleep = 16, kMostCrowd = 512;
+
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
 
@@ -174,7 +177,22 @@ class Wait {
     if (spans_hosts_) return sleep_on_network(groups, now);
     std::vector<Doorbell*> doorbells;
     for (RankGroup* g : groups) doorbells.push_back(&g->control().doorbell);
+    const auto is_rung = [&, before = rings_of(doorbells)] {
+      return rings_of(doorbells) != before;
+    };
     sleep_unless(doorbells, [&] { return is_over() || is_wanted() || has_failed(); });
+    // In a crowd, ranks that look after each sleep whether there is something for them take the
+    // time of those that have something to do. Where nobody has rung, there hardly is.
+    for (int more = std::min(crowd(), kMostCrowd) / kCrowdOfASleep; more > 0 && !is_rung();
+         --more) {
+      sleep_unless(doorbells, [&] { return is_rung() || is_wanted() || has_failed(); });
+    }
+  }
+
+  static std::uint64_t rings_of(std::span<Doorbell* const> doorbells) {
+    std::uint64_t rings = 0;
+    for (const Doorbell* d : doorbells) rings += d->rings.load(std::memory_order_relaxed);
+    return rings;
   }
 
   bool is_wanted() const {

@@ -545,8 +545,9 @@ rank 2
 )";
 
 TEST(UsersPlans, MayNotAddressMemoryOfAnotherHost) {
-  const auto plans = [](const std::vector<int>& host) {
-    return Plans(1, platform(host), {}, "", true, {});
+  Findings findings;
+  const auto plans = [&](const std::vector<int>& host) {
+    return Plans(1, platform(host), {}, "", true, {}, findings);
   };
   const auto ready = plans({0, 0, 1}).prove(kThroughWindows);
   EXPECT_TRUE(ready->windows);
@@ -572,7 +573,8 @@ TEST(Plans, SayTheSameOnAllRanks) {
       std::vector<bool> windows, link_data;
       std::vector<std::string> names;
       for (int r = 0; r < static_cast<int>(host.size()); ++r) {
-        Plans plans(r, platform(host), {}, std::string(a.name), true, {});
+        Findings findings;
+        Plans plans(r, platform(host), {}, std::string(a.name), true, {}, findings);
         Signature call;
         call.collective = a.collective;
         call.type = DataType::float32;
