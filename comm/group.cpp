@@ -99,15 +99,15 @@ int same_rank(int rank, const Members& source, const Members& group) {
 
 /// A call of a group has failed: so do its communicators, all of which it has cut off half way.
 void fail_all(const std::vector<Kept>& calls, const Error& error) {
-  std::set<RankGroup*> all, failed;
-  for (const Kept& k : calls) {
-    RankGroup* const group = k.impl->group.get();
-    all.insert(group);
-    if (group->liveness().failed()) failed.insert(group);
-  }
+  std::set<RankGroup*> all;
+  for (const Kept& k : calls) all.insert(k.impl->group.get());
   const bool one = all.size() == 1;
-  // Whose number its rank is, if that can be told.
-  RankGroup* const source = one ? *all.begin() : failed.size() == 1 ? *failed.begin() : nullptr;
+  // The one whose failure this is, if that can be told: the error names a rank by its number there.
+  const auto is_source = [&](RankGroup* group) {
+    return one || (group->liveness().failed() && group->liveness().failure().text == error.what());
+  };
+  const auto found = std::ranges::find_if(all, is_source);
+  RankGroup* const source = found == all.end() ? nullptr : *found;
   const bool known = error.rank() >= 0 && source != nullptr;
   for (RankGroup* const group : all) {
     // Who has died is said in each communicator's own numbers. One that was aborted, or had a

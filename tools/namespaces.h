@@ -65,6 +65,7 @@ class Namespaces {
                             space(h), address(h, w), ipv6 ? "/64" : "/24", w, ipv6 ? "nodad" : ""));
       }
     }
+    for (int h = 0; right && ways > 1 && h < hosts; ++h) right = has_all_ways(h);
     if (!right) missing_ = "veth pairs between network namespaces cannot be made here";
   }
   ~Namespaces() {
@@ -138,6 +139,20 @@ class Namespaces {
 
  private:
   std::string bridge() const { return space(wanted_); }
+  /// Waits until the kernel says that all links of `host` are up: it says so of a few once a
+  /// second.
+  bool has_all_ways(int host) const {
+    for (int look = 0; look < 100; ++look) {
+      int up = 0;
+      for (int w = 0; w < ways_; ++w) {
+        up += run(
+            fmt::format("ip -n {} -o link show dev eth{} | grep -q 'state UP'", space(host), w));
+      }
+      if (up == ways_) return true;
+      usleep(50'000);
+    }
+    return false;
+  }
   static bool run(const std::string& command) {
     return std::system((command + " 2>/dev/null").c_str()) == 0;
   }
