@@ -1,8 +1,8 @@
 // The verifier: proves a plan, for every possible timing, before it runs.
 //
-// A plan whose ranks meet only in bounded FIFO links is a Kahn network: whatever the timing, every
-// link carries the same sequence of values, so one symbolic run stands for all runs. The verifier
-// makes that run, with exactly the declared slots. It proves:
+// A plan with ranks that meet only in bounded FIFO links is a Kahn network: whatever the timing,
+// every link carries the same sequence of values, so one symbolic run stands for all runs. The
+// verifier makes that run, with exactly the declared slots. It proves:
 //
 //  - form: operands in range, sizes of the k-th send and the k-th receive equal, one lane at each
 //    end of a link, `in` never written (out of place), nothing read before it is written;

@@ -32,7 +32,8 @@ struct Draft {
     s.detail = mix(mix(s.detail, plan->identity), limits);
     return s.hash();  // not the sequence: a captured graph runs it many times
   }
-  /// Calls that are agreed on together: whose memory it is, does not depend on their shape.
+  /// Calls of one kind share an agreement. The memory that their buffers lie in does not depend on
+  /// their exact shape.
   std::uint32_t kind() const {
     return static_cast<std::uint32_t>(call->collective) << 8 |
            static_cast<std::uint32_t>(std::bit_width(sizes.largest));

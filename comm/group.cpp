@@ -106,12 +106,12 @@ void fail_all(const std::vector<Kept>& calls, const Error& error) {
     if (group->liveness().failed()) failed.insert(group);
   }
   const bool one = all.size() == 1;
-  // Whose number its rank is, if that can be told.
+  // The communicator that numbers the error's rank, if that can be told.
   RankGroup* const source = one ? *all.begin() : failed.size() == 1 ? *failed.begin() : nullptr;
   const bool known = error.rank() >= 0 && source != nullptr;
   for (RankGroup* const group : all) {
-    // Who has died is said in each communicator's own numbers. One that was aborted, or had a
-    // call that did not match, was often given up by somebody who knew that a rank is dead.
+    // Each communicator names a dead rank by its own number. A communicator that was aborted, or
+    // had a call that did not match, was often given up by a rank that knew of a death.
     if (!group->liveness().failed()) group->liveness().check_peers_first("in a group()");
     if (group->liveness().failed()) continue;
     const int rank = known ? same_rank(error.rank(), *source, *group) : -1;

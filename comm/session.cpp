@@ -27,8 +27,8 @@ namespace {
 
 constexpr std::uint32_t kVersion = 13;
 
-/// The key of a rank's network, which the others of a meeting are to know, and nobody who reads
-/// what they hand round.
+/// The key of a rank's network. The other ranks of a meeting are to know it; a reader of what they
+/// hand round is not.
 struct HiddenKey {
   wire::Bytes32 salt{};
   wire::Bytes32 bytes{};
@@ -121,13 +121,13 @@ std::uint32_t nearest_of(std::span<const std::string> ports, const Options& opti
   return nearest;
 }
 
-/// What leads to ranks on other hosts, which meet this one at `place`: what there is, or a new one;
-/// null where there can be none.
+/// The network to ranks on other hosts, which meet this one at `place`: the one that there is, or a
+/// new one; null where there can be no such ranks.
 std::shared_ptr<Network> network_for(const Membership& membership, const SocketAddress& place,
                                      const Options& options) {
   if (membership.network != nullptr) return membership.network;
   const SocketAddress own = own_address(place, membership.interfaces);
-  // Whoever meets at a loopback address is on this host, unless hosts were told apart by hand.
+  // Ranks that meet at a loopback address are on this host, unless hosts were told apart by hand.
   if (is_loopback(own) && membership.host_id.empty()) return nullptr;
   return std::make_shared<Network>(
       own, membership.interfaces, membership.host_peers->identity(),

@@ -90,7 +90,7 @@ Entry make(std::size_t rounded) {
   const int fd = memfd_create("tutti-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) refuse_window(rounded, errno);
   void* base = MAP_FAILED;
-  // Sealed, so that nobody who maps it can be made to fault.
+  // Sealed, so that no process that maps it can be made to fault.
   if (ftruncate(fd, static_cast<off_t>(rounded)) == 0 &&
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
     base = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -1,6 +1,6 @@
 // Where the processes of a communicator on one host tell each other of their memory on GPUs: a card
-// for each rank, in the shared memory of the host (DeviceCard). Who leaves takes the card away, and
-// keeps the memory itself until nobody can have it mapped any more.
+// for each rank, in the shared memory of the host (DeviceCard). A rank that leaves takes its card
+// away, and keeps the memory until no process can have it mapped any more.
 //
 //     owner     publishes its card | ... | takes it away | frees, once no other process maps
 //     importer  says that it maps | looks for the card | maps | ... | unmaps | says so

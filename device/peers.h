@@ -41,10 +41,10 @@ class DevicePeers {
   /// Rank `group.rank()`, of this process, takes part.
   void join(RankGroup& group);
 
-  /// Returns when the kernels of `mine`, ranks of this process whose calls this thread makes, can
-  /// reach the memory of `ranks`. Waits for the first call on GPU memory of the processes of this
-  /// host that have it, as long as `policy` says. Throws Error: peer_lost, timed_out, or what has
-  /// failed the communicator.
+  /// Returns when the kernels of `mine`, the ranks of this process for which this thread makes the
+  /// calls, can reach the memory of `ranks`. Waits for the first call on GPU memory of the
+  /// processes of this host that have it, as long as `policy` says. Throws Error: peer_lost,
+  /// timed_out, or what has failed the communicator.
   void reach(RankGroup& group, std::span<const int> mine, std::span<const int> ranks,
              const WaitPolicy& policy);
 

@@ -81,7 +81,7 @@ class DeviceTeam {
   DeviceExecutors make_executors(
       const Members& group,
       const std::function<std::shared_ptr<device::Device>(int ordinal)>& open);
-  /// The one of a rank's whose links its collectives take.
+  /// The one of a rank's executors that has the links of its collectives.
   device::Executor& collective_executor(int rank) {
     return peers_.collectives_through_host() ? peers_.host()->executor(rank) : executors_.of(rank);
   }

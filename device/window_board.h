@@ -27,7 +27,7 @@ namespace tutti {
 
 class DeviceWindowBoard {
  public:
-  /// Sends this process's page to the others, who may look for it once they see a card.
+  /// Sends this process's page to the others. They may look for it once they see a card.
   explicit DeviceWindowBoard(RankGroup& group);
 
   struct Notice {
@@ -108,8 +108,8 @@ class DeviceWindowBoard {
   mutable std::mutex mutex_;        // of what follows
   std::vector<Process> processes_;  // by rank
 
-  // One vote at a time. Not a lock that is held meanwhile: a rank whose vote is over would wait for
-  // the next one, of a rank that is ahead, and others, in kernels, for it.
+  // One vote at a time. No lock is held during a vote: a rank that has its vote behind it would
+  // wait for the next vote, of a rank that is ahead, while other ranks wait for it in kernels.
   mutable std::mutex votes_mutex_;  // of what follows
   std::condition_variable vote_ended_;
   bool votes_now_ = false;

@@ -53,11 +53,11 @@ class DeviceWindows {
 
   // --- For the thread that looks after the others ------------------------------------------------
 
-  /// Maps, or lets go of, what the others say; closes windows whose memory is gone. Does not wait
-  /// for other processes. Throws Error for what makes no sense.
+  /// Maps, or lets go of, the memory that the others name; closes windows after their memory is
+  /// gone. Does not wait for other processes. Throws Error for what makes no sense.
   void look();
-  /// Where the processes agree on which kinds of calls go through windows, and whose doorbell is
-  /// rung for look(). It may outlive this object.
+  /// The board on which the processes agree which kinds of calls go through windows. Its doorbell
+  /// rings for look(). It may outlive this object.
   const std::shared_ptr<DeviceWindowBoard>& board() const { return board_; }
   /// Unmaps everything; when nothing runs any more and nobody looks.
   void leave();
@@ -75,7 +75,7 @@ class DeviceWindows {
  private:
   struct OwnWindow {
     CudaAllocation memory;
-    device::Device* gpu = nullptr;  // whose it is
+    device::Device* gpu = nullptr;  // owns the memory
     std::uint32_t id = 0;           // 0: it cannot be shared
   };
   using Windows = std::map<const std::byte*, OwnWindow>;  // by their bases

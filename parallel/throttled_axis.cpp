@@ -10,7 +10,7 @@
 
 namespace tutti::parallel {
 
-/// An operation whose time on the link may not be over.
+/// An operation that may still take time on the link.
 class ThrottledAxis::Delayed {
  public:
   Delayed(const Call& call, Clock::time_point at) : at_(at), kept_(call) {}

@@ -1,7 +1,7 @@
 // How: a signal's way and what a signal takes as between two cores (measuring.h); sending with
 // messages that find room, receiving with messages that have come before; the wire with long
-// messages, by one pair of ranks and by all. What memory takes is in it: between hosts messages are
-// not copied, or copied by whoever sends and receives them.
+// messages, by one pair of ranks and by all. The figures include the time of the memory: between
+// hosts, messages are not copied, or the sender and the receiver copy them.
 #include "tools/measure_network.h"
 
 #include <algorithm>

@@ -160,7 +160,7 @@ void read_name(std::string_view path, NcclLog& log) {
   }
 }
 
-/// busbw / algbw of the rows whose digits say it best.
+/// busbw / algbw of the row with the largest algbw: there the digits say it best.
 struct Ratio {
   double value = 0;
   bool exact = false;

@@ -60,7 +60,7 @@ std::string assumed_ports(const topology::Graph& host) {
   return fmt::format(" (ports of {:g}G are assumed; --network says which there are)", rate);
 }
 
-/// Of GPUs whose model the topology's source does not say.
+/// Of GPUs without a model in the topology's source.
 std::string unknown_gpus(const topology::Graph& host) {
   const auto is_unknown = [&](int gpu) {
     return topology::gpu_model_named(host.node(gpu).model) == nullptr;

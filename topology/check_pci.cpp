@@ -227,7 +227,7 @@ class PciCheck {
   Records& r_;
   Doubts& doubts_;
   bool any_ = false;       // some link is said
-  bool complete_ = false;  // who writes such files says all links, if any
+  bool complete_ = false;  // the writer of such a file says all links, if any
   std::map<Kind, Kin> kin_;
   std::set<const DeviceRecord*> repaired_;
   std::set<const DeviceRecord*> awake_;  // idle before

@@ -91,8 +91,8 @@ std::set<BusId> missing_gpus(const Records& r) {
   return targets;
 }
 
-/// A GPU whose address could not be read, which has been said, is where links of the others lead
-/// to.
+/// If one GPU has an address that could not be read (a doubt says so already), the others' links
+/// lead to it: it gets the one address that they lead to and no device has.
 void find_address(Records& r) {
   const auto lost = [](const DeviceRecord& d) { return d.gpu && !d.bus; };
   if (std::ranges::count_if(r.devices, lost) != 1) return;

@@ -263,7 +263,7 @@ class HwlocReader {
     d.nets.push_back(std::move(net));
   }
 
-  /// A NIC whose PCI type is lost is like another one whose ports have such a name.
+  /// A NIC that has lost its PCI type is like another one with ports of such a name.
   void complete_nics() {
     const auto kind = [](const DeviceRecord& d) {
       const std::string& name = d.nets.front().name;

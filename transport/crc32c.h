@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// Of `bytes` behind those whose checksum `before` is.
+/// Of bytes with the checksum `before`, and of `bytes` behind them.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 /// The same without that instruction.

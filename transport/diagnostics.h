@@ -34,8 +34,8 @@ class Diagnostics {
   // What this rank does.
   /// It waits for `peer`.
   void publish_wait(int peer, std::chrono::steady_clock::time_point now);
-  /// The same for those who look from outside (nameplate.h): `call`, which was `started` or blocks
-  /// its caller, waits `since` then.
+  /// The same for a program that looks from outside (nameplate.h): `call`, which was `started` or
+  /// blocks its caller, waits `since` then.
   void show_wait(int peer, std::string_view call, bool started,
                  std::chrono::steady_clock::time_point since,
                  std::chrono::steady_clock::time_point now);

@@ -114,7 +114,7 @@ class Endpoint {
   virtual void connect(Stream first, Stream second, bool sends_on_second) {
     (void)first, (void)second, (void)sends_on_second;
   }
-  /// One more stream, over another way to the peer, who has it as its next one, too.
+  /// One more stream, over another way to the peer. The peer adds it as its next one, too.
   virtual void add_stripe(Stream stripe) { (void)stripe; }
   static constexpr std::size_t kMostStripes = 7;
 

@@ -8,10 +8,10 @@
 // that they write there no more. Its memory is registered for it alone: a peer that does not answer
 // loses its connection, and finds no memory there.
 //
-// Else whoever drives the wire of the receiving rank takes the messages in and writes the data to
-// the window: a thread of the rank that waits, or the reactor. So the rank may compute meanwhile.
-// Heads and data are checked against the window first. What is for a window that has ended is
-// dropped; its owner has said so to all who may write to it.
+// Else the thread that drives the wire of the receiving rank takes the messages in and writes the
+// data to the window: a thread of the rank that waits, or the reactor. So the rank may compute
+// meanwhile. It checks heads and data against the window first. It drops data for a window that has
+// ended; the owner has told all ranks that may write to the window.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Memory of the calling thread's GPU, for libnccl.so.2, whose users say no device.
+// Memory of the calling thread's GPU, for libnccl.so.2: its users name no device.
 #pragma once
 
 #include <cstddef>

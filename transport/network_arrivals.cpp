@@ -1,4 +1,4 @@
-// See network.h: those who connect to this rank, until each is known to be one of its peers.
+// See network.h: processes that connect to this rank, until each is known to be one of its peers.
 #include <sys/epoll.h>
 
 #include <algorithm>

@@ -74,9 +74,9 @@ class RankGroup : public Members {
   // Several hosts agree (joining.h).
   void join_host(Deadline deadline);
   /// Whether this rank can read the memory of some of its host, at distances 1, 2, 4, ... The
-  /// kernel goes by users, namespaces and flags of processes. So where all ranks find that they
-  /// can, each can read all: ranks whose processes are of two kinds stand beside each other
-  /// somewhere, in either order.
+  /// kernel decides by users, namespaces and flags of processes. So where all ranks find that they
+  /// can, each can read all: processes of two kinds stand beside each other somewhere, in either
+  /// order.
   bool cma_works() const;
   void join_other_hosts(Joining& joining, Deadline deadline);
   /// Gives up on the new communicator, unless it is too late for that.

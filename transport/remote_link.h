@@ -114,8 +114,8 @@ class OutLink final : public RemoteDoorbell {
   Message next() const { return ahead().message(); }
   /// It is on its way.
   void pass();
-  /// The receiver has finished with `consumed` messages, whose data ended at `freed`. False: it
-  /// cannot have.
+  /// The receiver has finished with `consumed` messages, and their data ended at `freed`. False:
+  /// that cannot be.
   bool credit(std::uint64_t consumed, std::uint64_t freed);
   /// Whether as much has been said before.
   bool knows(std::uint64_t consumed, std::uint64_t freed) const;
@@ -172,8 +172,8 @@ class InLink final : public RemoteDoorbell {
   /// Takes messages as they come, instead of a rank that asks for them.
   class Taker {
    public:
-    /// Called with the wire's lock held, by whoever drives the wire. `payload` is null where it has
-    /// been written into exposed memory. False: there can be no such message.
+    /// Called with the wire's lock held, by the thread that drives the wire. `payload` is null
+    /// where it has been written into exposed memory. False: there can be no such message.
     virtual bool take(std::uint32_t tag, const std::byte* payload, std::uint32_t bytes) = 0;
 
    protected:
@@ -236,7 +236,7 @@ class InLink final : public RemoteDoorbell {
   bool arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes, std::uint64_t at);
 
   std::uint64_t published() const { return published_; }
-  /// The last message whose header has come.
+  /// The last message of which a header has come.
   std::uint64_t begun = 0;
   /// Whether messages have data in the ring, or may soon.
   bool has_data() const { return begun > published_ || receiver_.has_data(); }

@@ -5,9 +5,9 @@
 //
 // Either side may dial, and both may at once; so there may be two attempts at a connection. Each
 // lives and dies by itself, and is dialled again when it has died. The rank with the lower identity
-// uses the first one of which all streams are there, and says so; the other rank uses what it is
-// told (stream_candidate.h). So a firewall, or whatever else lets connections through in one
-// direction alone, is in nobody's way.
+// uses the first attempt that has all its streams, and says so; the other rank uses the one that it
+// is told (stream_candidate.h). So the two connect even where a firewall, or something else, lets
+// connections through in one direction alone.
 //
 // A rank that answers late is waited for: its host's kernel accepts for it. Where nothing answers,
 // this rank asks others to have the peer dial (Owner::on_unanswered()), and after
@@ -17,8 +17,7 @@
 // dials one stripe more for each further way, once the connection is up. A stripe that does not
 // come about is done without.
 //
-// The reactor's thread does all of it, except for the data: who moves them, its owner says
-// (network.h).
+// The reactor's thread does all of it, except for the data: network.h says which threads move them.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +55,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// Sockets for data, besides.
   static constexpr std::size_t kDataSockets = kStreams - 1 + kMostStripes;
 
-  /// Whom it tells; from the reactor's thread, or whoever drives the wire.
+  /// It hears what happens, from the reactor's thread or from the thread that drives the wire.
   class Owner : public PeerEvents {
    public:
     virtual void on_note(int member, std::uint64_t group, std::uint32_t type,

@@ -95,7 +95,7 @@ bool RemoteRank::is_answered() const {
 void RemoteRank::advance(Attempt& attempt, std::uint32_t stream) {
   StreamCandidate& c = attempt.streams[stream];
   const bool was_ready = c.is_ready();
-  // Where it fails, it closes the socket, whose number may be another one's at once.
+  // Where step() fails, it closes the socket, and another descriptor may get its number at once.
   reactor_.unwatch(c.fd());
   if (c.step() == StreamCandidate::State::failed) {
     if (&attempt == &ours_) has_failed(c);

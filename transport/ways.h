@@ -48,8 +48,8 @@ std::vector<NetworkInterface> further_interfaces(const SocketAddress& local,
 /// As it is said to others, where `listener` listens at an address in a network of `prefix` bits.
 FurtherAddress further_address(const SocketAddress& listener, std::uint32_t prefix);
 
-/// The ways of the stripes from a rank that says `mine` to one that says `theirs`, whose first
-/// addresses are these. Nothing that the other one says does harm.
+/// The ways of the stripes from a rank that says `mine` to one that says `theirs`. `own` and
+/// `first` are the first addresses of the two. Nothing that the other one says does harm.
 std::vector<Way> further_ways(const FurtherWays& mine, const SocketAddress& own,
                               const FurtherWays& theirs, const SocketAddress& first);
 

@@ -42,7 +42,7 @@ namespace tutti {
 
 class Wire final : Endpoint::Sink {
  public:
-  /// Whom a wire tells of what is no message.
+  /// A wire tells it of everything that is no message.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -103,7 +103,8 @@ class Wire final : Endpoint::Sink {
   /// not.
   OutLink& out(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
   InLink& in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
-  /// The same where `taker` takes what comes, whoever drives the wire; until stop_taking().
+  /// The same, but `taker` takes what comes, on any thread that drives the wire, until
+  /// stop_taking().
   InLink& in(const LinkName& name, const ConnectionShape& shape, InLink::Taker& taker);
   void stop_taking(InLink& link);
   /// The peer may write to this memory at any time (OutLink::publish_into()), where the network is
@@ -128,7 +129,7 @@ class Wire final : Endpoint::Sink {
   void credit(InLink& link);
   /// Takes in what has come, and sends on what was left. Returns at once where another thread does.
   void poll();
-  /// The same; also tells senders of all that was freed. For those who have waited for a while.
+  /// The same; also tells senders of all that was freed. For threads that have waited for a while.
   void poll_and_tell();
   /// The reactor's: as poll_and_tell(), and the part of it that sends.
   void drive();

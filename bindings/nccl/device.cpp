@@ -90,7 +90,7 @@ NCCL_API(ncclTeam_t, ncclTeamWorld, (ncclComm_t comm)) {
     return ncclTeam_t{c.size, c.rank, 1};
   });
 }
-// The ranks whose device memory this one can address: itself.
+// The ranks with device memory that this one can address: itself.
 NCCL_API(ncclTeam_t, ncclTeamLsa, (ncclComm_t comm)) {
   return team("ncclTeamLsa", comm, [](const ncclComm&) { return ncclTeam_t{1, 0, 1}; });
 }

@@ -1,5 +1,5 @@
-// ncclCommGrow: members, of which one (the root) has an id, and newcomers, who have it as well,
-// form a communicator.
+// ncclCommGrow: members and newcomers form a communicator. One member (the root) and all newcomers
+// have an id.
 #include <fmt/format.h>
 
 #include <array>

@@ -67,11 +67,11 @@ NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
     ncclComm& c = checked(comm);
     Phase expected = Phase::opening;
     if (c.phase.compare_exchange_strong(expected, Phase::abandoned)) {
-      c.live = false;  // whoever is making it frees it
+      c.live = false;  // the thread that is making it frees it
       return ncclSuccess;
     }
     // A rank that is in no operation just leaves: others may be finishing what it has finished, and
-    // whoever waits for it notices.
+    // a rank that waits for it notices.
     if (!c.turn.try_lock()) stop(c, "ncclCommAbort");
     free_handle(c);
     c.turn.unlock();

@@ -88,7 +88,7 @@ struct MixtureOfExperts::Kept final : torch::CustomClassHolder {
     engines::Saved saved;
   };
 
-  /// An expert's own graph, whose input is the engine's memory.
+  /// An expert's own graph. Its input is the engine's memory.
   struct Run {
     Tensor x, y;
   };

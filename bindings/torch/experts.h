@@ -49,8 +49,8 @@ struct MixtureOptions {
   /// layer's backward adds its gradient. (A micro-batch's loss that is divided by their number
   /// takes the coefficient divided, too.) 0: none, and no communication for it.
   double balance = 0;
-  /// The ranks over whose tokens experts are to be busy; null: the axis of the experts. It outlives
-  /// the layer and all graphs.
+  /// The experts are to be equally busy over the tokens of these ranks; null: of the axis of the
+  /// experts. It outlives the layer and all graphs.
   parallel::Axis* balance_axis = nullptr;
   parallel::expert::ExpertOptions engine{};
 };

@@ -45,7 +45,7 @@ int make_memfd(std::size_t bytes) {
     close(fd);
     fd = high;
   }
-  // Sealed, so that nobody who maps it can be made to fault.
+  // Sealed, so that no process that maps it can be made to fault.
   if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 &&
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
     return fd;

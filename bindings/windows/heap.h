@@ -49,8 +49,8 @@ class Heap {
   const char* begin_fork();
   /// After it, on both sides.
   void end_fork();
-  /// Within it: what the child copies has to be whole. After all other locks, as those who hold
-  /// them look into the heap.
+  /// Within it: what the child copies has to be whole. Taken after all other locks, because their
+  /// holders look into the heap.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
 

@@ -41,7 +41,7 @@ namespace {
 /// Of the pipelined ones. With one more, links between GPUs would have too few slots.
 constexpr std::uint32_t kDepth = 3;
 
-/// A rank's group, and whom it deals with in the others.
+/// A rank's group, and the ranks that it deals with in the others.
 class Team {
  public:
   Team(const PlanRequest& request, int rank)
@@ -62,7 +62,7 @@ class Team {
     for (const int k : others(groups_.count(), groups_.mine)) all.push_back(deputy(k));
     return all;
   }
-  /// The ranks of other groups whose deputy this one is.
+  /// The ranks of other groups for which this one is the deputy.
   std::vector<int> deputed() const {
     std::vector<int> all;
     const int step = groups_.size_of(groups_.mine);
@@ -121,7 +121,7 @@ class Team {
   std::optional<Operand> stored_;  // its own group's sum, one chunk after the other
 };
 
-/// Who passes on `chunk` in group k.
+/// The rank that passes on `chunk` in group k.
 int carrier(const Groups& groups, int k, std::uint32_t chunk) {
   return groups.begin(k) + static_cast<int>(chunk % u32(groups.size_of(k)));
 }
@@ -136,11 +136,11 @@ class Route {
         chain_(chain) {}
 
   bool is_first() const { return label_ == 0; }
-  /// Who carries `chunk` in the group before this one.
+  /// The rank that carries `chunk` in the group before this one.
   int before(std::uint32_t chunk) const {
     return at(chain_ ? label_ - 1 : label_ & (label_ - 1), chunk);
   }
-  /// And in those after it.
+  /// The ranks that carry it in the groups after this one.
   std::vector<int> after(std::uint32_t chunk) const {
     std::vector<int> all;
     if (chain_) {

@@ -217,7 +217,7 @@ Scenario::Route Cluster::delay(GpuProtocol p, GpuWay way) const {
   route.latency = constants_.message(p, way);
   if (way != GpuWay::network) return route;
   route.latency += network_.latency;
-  // Whoever drives the network passes whole slices on.
+  // The thread that drives the network passes whole slices on.
   if (p == GpuProtocol::simple) route.slice = constants_.slice * 1024;
   route.slice_rate = port_rate_ * 1000;
   return route;

@@ -125,7 +125,7 @@ class ScenarioMaker {
     return found->second;
   }
 
-  /// From a rank that is looked at to any; numbered by who they are.
+  /// The route from a rank that is looked at to any rank; each pair of ranks has its own number.
   int route(int from, int to) {
     const int host = host_of(from), other = host_of(to);
     const bool near = host == other;

@@ -1,6 +1,6 @@
 // Ways that all carry the same amount over links that they share: which ones, and how many, so that
-// together they carry the most. Plans are like that, whose lanes have equal shares; packing.h says
-// what unequal ones could carry, which is a bound.
+// together they carry the most. A plan is like that, because its lanes have equal shares. packing.h
+// says what ways with unequal shares could carry, which is a bound.
 #pragma once
 
 #include <functional>

@@ -1,9 +1,9 @@
 // See packing.h. The revised simplex method: the basis' inverse is kept and updated, and the prices
-// are its duals. A way that costs less than the one it is worth comes in, and so does the slack of
-// a link whose price is below zero: what is better left unused. Capacities are all positive, so
-// doing nothing is a first solution. Rings fill many links at once, so most corners are degenerate;
-// ties are broken lexicographically, which never comes back to a basis, whatever order ways come in
-// (G. Dantzig, A. Orden, P. Wolfe, 1955).
+// are its duals. A way is worth one. A way that costs less comes in, and so does the slack of a
+// link with a price below zero: capacity that is better left unused. Capacities are all positive,
+// so doing nothing is a first solution. Rings fill many links at once, so most corners are
+// degenerate; ties are broken lexicographically, which never comes back to a basis, whatever order
+// ways come in (G. Dantzig, A. Orden, P. Wolfe, 1955).
 #include "collectives/model/packing.h"
 
 #include <algorithm>

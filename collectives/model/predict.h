@@ -58,7 +58,7 @@ struct Workload {
   DataType type = DataType::uint8;
   Access access = Access::windows;
   bool round_once = false;  // only by an algorithm that does (rounding.h)
-  bool invariant = false;   // only by one whose sums of `type` are so (Algorithm::invariant)
+  bool invariant = false;   // only by one with invariant sums of `type` (Algorithm::invariant)
   bool compressed = false;  // only by one that does (Algorithm::compressed), and no other is
 };
 

@@ -34,7 +34,7 @@ class Wires {
   };
   /// When the next message goes from one wire to the other; infinite: none does.
   double next() const;
-  /// That one, in the order in which they leave, whoever has sent them.
+  /// That message; messages pass in the order in which they leave, from whatever sender.
   Arrival pass();
 
   /// What has come for a receiver that was idle since then, as far as it can be taken in by now.

@@ -89,8 +89,8 @@ class Maker {
     note(linear->weight, {out, in}, 1);
     return [linear](const Tensor& x) { return linear->forward(x); };
   }
-  /// The ranks divide the parameter, whose whole has these sizes, along one
-  /// dimension.
+  /// The ranks divide the parameter along dimension `divided`. `sizes` are those of the whole
+  /// parameter.
   void note(const Tensor& parameter, std::vector<std::int64_t> sizes, std::size_t divided) {
     tutti::parallel::ParameterPlace place;
     place.shape.assign(sizes.begin(), sizes.end());

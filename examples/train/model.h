@@ -27,8 +27,8 @@ struct Split {
   bool sequence = false;  // between the shared parts, each has a part of the rows
   /// Of ranks that share each sequence; null: every rank has whole sequences.
   std::shared_ptr<tutti::libtorch::ContextParallelAttention> attention;
-  /// The ranks that divide experts among each other, those over whose tokens experts are to be
-  /// busy, and the coefficient of that loss. (One rank is an axis, too.)
+  /// The ranks that divide the experts among each other; the ranks over which the experts are to be
+  /// equally busy; and the coefficient of that loss. (One rank is an axis, too.)
   tutti::parallel::Axis* experts = nullptr;
   tutti::parallel::Axis* balanced = nullptr;
   double balance = 0;

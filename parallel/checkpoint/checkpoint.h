@@ -84,8 +84,8 @@ struct WholeCheckpoint {
   std::uint64_t step = 0;
   std::vector<std::string> files;  // by rank
 };
-/// The whole checkpoints of a folder, the newest first: those all of whose files are there. Does
-/// not read them, nor communicate.
+/// The whole checkpoints of a folder, the newest first. A checkpoint is whole when all of its files
+/// are there. Does not read them, nor communicate.
 std::vector<WholeCheckpoint> whole_checkpoints(const std::string& path);
 
 /// Fills in parts from the files, of Tutti's or of other programs. Throws Error(invalid_argument)

@@ -318,7 +318,7 @@ void TensorFile::read_header() {
     }
     checksums_.erase(checksums_.begin());
   } else {
-    // Tutti's, whose word of itself is not there any more.
+    // A header with Tutti's checksums, but without its metadata, was changed.
     if (header.contains(kChecksums)) refuse("its header is not what was written");
     for (const auto& [name, tensor] : tensors) add(name, *tensor, nullptr);
   }

@@ -163,8 +163,8 @@ void DataParallel::average_over_those_with_data() {
   }
 }
 
-/// The first in the buckets' order whose average is not finite, where that is checked; else
-/// size().
+/// The first parameter in the buckets' order with an average that is not finite, where that is
+/// checked; else size().
 std::size_t DataParallel::first_not_finite() const {
   if (policy_.check_finite) {
     for (const Bucket& b : layout_.buckets) {

@@ -121,7 +121,7 @@ DataParallel::~DataParallel() {
     try {
       pending.wait();
     } catch (const Error&) {
-      // Whoever destroys an engine in the middle of a step has an error of their own.
+      // A program that destroys an engine in the middle of a step has an error of its own.
     }
   };
   leave(backwards_pending_);

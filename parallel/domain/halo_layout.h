@@ -1,5 +1,5 @@
-// Which cells of other ranks a rank needs for an operation on a field, and who sends them: the halo
-// of its block.
+// Which cells of other ranks a rank needs for an operation on a field, and which ranks send them:
+// the halo of its block.
 //
 // An output cell of a convolution or pooling reads a few input cells, its stencil. It belongs to
 // the rank that owns the middle of its stencil. A rank's padded block is its own block and all that

@@ -126,7 +126,7 @@ class ExpertParallel {
   MemoryUse memory() const { return memory_.total(); }
 
  private:
-  // Whose rows go where (expert_parallel.cpp).
+  // Which tokens' rows go where (expert_parallel.cpp).
   void check(const Routing& routing) const;
   std::vector<bool> within_capacity(const Routing& routing) const;
   void place(const Routing& routing, Saved& saved) const;

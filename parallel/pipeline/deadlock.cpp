@@ -37,7 +37,7 @@ class Story {
 
  private:
   struct Wait {
-    int rank = 0;  // whose action ends it
+    int rank = 0;  // an action of this rank ends it
     std::string what;
   };
 

@@ -53,7 +53,7 @@ struct Messages {
   }
 };
 
-/// Of a schedule whose actions are complete and in range, and whose links match (see verify.cpp,
+/// Of a schedule with complete actions, all in range, and with links that match (see verify.cpp,
 /// which calls this, too): the k-th message that an action fills is the k-th that one reads.
 Messages messages_of(const Schedule& schedule);
 

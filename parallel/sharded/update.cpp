@@ -46,7 +46,7 @@ void ShardedDataParallel::spread_parameters(UnitState& u, bool changed) {
 void ShardedDataParallel::update(const Optimizer& optimizer, UnitState& u) {
   const Precision& types = state_.policy.precision;
   for (std::size_t p = 0; p < u.unit.parameters.size(); ++p) {
-    const std::uint64_t number = ++u.steps[p];  // on all ranks, whoever has a part of it
+    const std::uint64_t number = ++u.steps[p];  // on all ranks, also on those without a part of it
     const LocalRange range = state_.local(u, p);
     if (range.count == 0) continue;
     state_.device.update(

@@ -14,7 +14,7 @@ namespace {
 // Ranks that wait for less long are on their way.
 constexpr double kHeldUp = 0.3;
 
-/// Who may be waited for: a rank that is seen, or rank `rank` of a communicator, unseen.
+/// What a rank may wait for: a rank that is seen, or rank `rank` of a communicator, unseen.
 struct Node {
   int seen = -1;  // its place in Job::ranks
   std::uint64_t communicator = 0;
@@ -358,7 +358,7 @@ class Graph {
 
   const Job& job_;
   std::map<std::pair<std::uint64_t, int>, int> places_;  // by communicator and rank there
-  std::map<int, std::vector<Edge>> edges_;               // by who waits
+  std::map<int, std::vector<Edge>> edges_;               // by the rank that waits
   std::set<int> reaches_end_;
   std::set<Node> named_;
 };

@@ -12,8 +12,8 @@
 //
 // UCX keeps no order between messages.
 //
-// A message finds its endpoint by a key that the receiver has given over the control stream, which
-// proves who is at its other end: UCX itself asks nobody who he is.
+// A message finds its endpoint by a key that the receiver has given over the control stream. The
+// control stream proves the identity of its other end; UCX itself proves nothing.
 #pragma once
 
 #include <atomic>
@@ -58,7 +58,7 @@ class UcxEndpoint final : public Endpoint {
   /// UCX has room again, which this endpoint has waited for.
   void has_room() { sink_.on_room(); }
   ucp_ep_h handle() const { return ep_; }
-  /// UCX's callback; `worker` is whose it is.
+  /// UCX's callback; `worker` owns it.
   static ucs_status_t on_message(void* worker, const void* header, std::size_t header_bytes,
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param);
   static void on_error(void* worker, ucp_ep_h ep, ucs_status_t status);
@@ -72,7 +72,7 @@ class UcxEndpoint final : public Endpoint {
   /// What UCX is at. It outlives its endpoint where UCX has not finished by then.
   struct Request {
     UcxEndpoint* endpoint = nullptr;  // null: it is gone
-    UcxWorker* worker = nullptr;      // whose it is then
+    UcxWorker* worker = nullptr;      // owns it then
     Keyed head;
     std::array<std::byte, kMostControl> control;
     std::shared_ptr<void> keeps;  // memory of a link that is read or written

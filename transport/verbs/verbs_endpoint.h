@@ -83,8 +83,8 @@ class VerbsEndpoint final : public Endpoint {
   std::deque<std::pair<std::shared_ptr<void>, std::uint64_t>> kept_;
 };
 
-/// A rank's endpoints over RDMA: each over one of this host's ports, whose devices are opened when
-/// the first endpoint needs them.
+/// A rank's endpoints over RDMA: each over one of this host's ports. A port's device is opened when
+/// the first endpoint needs it.
 class VerbsEndpoints final : public EndpointMaker {
  public:
   explicit VerbsEndpoints(std::vector<VerbsPort> ports) : ports_(std::move(ports)) {}

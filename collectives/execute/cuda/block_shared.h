@@ -87,7 +87,7 @@ TUTTI_HD StepMessage message_of(const BlockShared& shared, std::uint32_t use, st
 
 // --- When a wait is long, or something is wrong --------------------------------------------------
 
-/// Who is waited for: a use of the plan, or a rank.
+/// What the block waits for: a use of the plan, or a rank.
 using Whom = std::uint32_t;
 TUTTI_HD Whom whom_rank(std::uint32_t rank) { return 1u << 31 | rank; }
 
@@ -169,7 +169,7 @@ TUTTI_COLD Patience judge(const BlockShared& shared, std::uint32_t looks, Patien
     if (!late || load_acquire(&r.trouble) == static_cast<std::uint64_t>(Trouble::none)) {
       write_report(shared, r, round, step, whom, trouble, expected, found);
     }
-    // release: who claims it next sees the report.
+    // release: the next claimant sees the report.
     if (late) store_release(&state->telling, 0);
   }
   return late ? patience : kGivenUp;

@@ -11,7 +11,7 @@
 
 namespace tutti::device {
 
-/// The elements of a float type, for kernels whose sums and products have this order. They are
+/// The elements of a float type, for kernels that form sums and products in this order. They are
 /// kernels of their own, so that the others lose no register to it. An average divides the sum, and
 /// a product with a factor is rounded to the type.
 template <class E>

@@ -1,6 +1,6 @@
 // What the executor needs of a device: memory that its kernels see, and launches; and what engines
 // for parallel training need of it (parallel/gpu.h): streams, events, zeros. cuda_device.h is the
-// real one; the tests have some whose blocks are threads.
+// real one; the tests have some that run blocks as threads.
 #pragma once
 
 #include <array>

@@ -26,8 +26,8 @@ struct DeviceMessage {
   std::size_t bytes = 0;  // more than 0
 };
 
-/// A message as it is built: its place is an offset, so that a block serves all calls whose buffers
-/// lie alike.
+/// A message as it is built: its place is an offset, so that a block serves all calls with buffers
+/// that lie alike.
 struct PlacedMessage {
   std::uint32_t peer = 0;
   bool sends = false;

@@ -146,7 +146,8 @@ template <class W>
 TUTTI_HD W quotient_of(W v, const Reduction& reduction) {
   if constexpr (std::is_same_v<W, float>) {
     // In doubles, where a quotient is more than twice as long and so may be rounded twice. One
-    // correction makes it the nearest; zeros, whose sign that would lose, and infinities need none.
+    // correction makes it the nearest. Zeros and infinities need none, and zeros would lose their
+    // sign.
     const double wide = v;
     const double first = wide * reduction.reciprocal;
     const double rest = fused(-first, reduction.divisor, wide);

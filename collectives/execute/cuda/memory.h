@@ -28,7 +28,7 @@ inline void check_aligned(const void* p, std::size_t width) {
 }
 #endif
 
-/// Everything that the writer did before is visible to whoever reads the value with acquire.
+/// A reader that loads the value with acquire sees everything that the writer did before.
 TUTTI_HD void store_release(std::uint64_t* p, std::uint64_t value) {
 #if TUTTI_ON_DEVICE
   asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
@@ -81,8 +81,8 @@ TUTTI_HD std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t value) {
 #endif
 }
 
-/// Sets *p from 0 to `value`; false if somebody was first. Within one GPU. Who sets it sees what
-/// was written before it was set back to 0 (store_release).
+/// Sets *p from 0 to `value`; false if another thread was first. Within one GPU. The thread that
+/// sets it sees what was written before it was set back to 0 (store_release).
 TUTTI_HD bool claim(std::uint64_t* p, std::uint64_t value) {
 #if TUTTI_ON_DEVICE
   std::uint64_t before;
@@ -201,7 +201,7 @@ TUTTI_HD int lowest_bit(std::uint32_t bits) {
 #endif
 }
 
-/// The largest of 1, 2, 4, 8, 16 that divides all numbers whose bits `bits` has.
+/// The largest of 1, 2, 4, 8, 16 that divides all numbers that `bits` is the OR of.
 TUTTI_HD std::uint32_t unit_of(std::uint64_t bits) {
   const std::uint32_t low = static_cast<std::uint32_t>(bits) | 16;
   return low & (~low + 1);

@@ -29,7 +29,7 @@ struct DeviceMove {
 
 struct DeviceOperand {
   std::uint64_t offset;  // CompiledOperand's; send, receive: in the slot, flags included
-  std::int32_t rank;     // peer_*: whose; send, receive: index of the action's Use
+  std::int32_t rank;     // peer_*: the owner; send, receive: index of the action's Use
   CompiledOperand::Where where;
   std::uint8_t scaled;
   std::uint16_t reserved;

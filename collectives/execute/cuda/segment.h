@@ -52,7 +52,7 @@ struct SegmentShape {
   std::uint32_t ranks = 1;
   std::uint32_t channels = 1;          // of plans
   std::uint32_t message_channels = 0;  // after them: of sends and receives
-  std::uint32_t signal_channels = 0;   // after those: more, of plans whose links carry no data
+  std::uint32_t signal_channels = 0;   // after those: more, of plans with links that carry no data
   std::uint32_t slots = 4;             // <= kMostSlots
   std::uint32_t ll_bytes = 0;          // of one LL slot, flags included; multiples of kLine, as are
   std::uint32_t ll128_bytes = 0;       // these

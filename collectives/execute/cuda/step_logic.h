@@ -347,7 +347,7 @@ class LaneWalk : LaneLinks<Block> {
   /// launch, so that a captured graph replays for ever. `arrived` starts over, but only for the
   /// next operation, which begins after all blocks of this one have ended.
   TUTTI_HD void finish() {
-    // Messages are no operation of all ranks, who would count differently.
+    // Not all ranks take part in messages, so their counts would differ.
     if (block_.thread() != 0 || plan().messages != 0) return;
     // For lanes that still meet: this one has done all its tiles.
     if (plan().windows != 0 && plan().lanes > 1) {

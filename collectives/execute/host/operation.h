@@ -1,6 +1,6 @@
 // The host executor: one rank's plan, bound to one call, run on a CPU core without ever blocking.
 //
-// advance() does every step that can be done now and returns; whoever calls it decides how to wait
+// advance() does every step that can be done now and returns; the caller decides how to wait
 // (wait.h). So one thread can drive several lanes, several operations of a group, or several ranks.
 #pragma once
 
@@ -92,7 +92,7 @@ class Operation {
   /// ControlBlock::core).
   bool waits_for_core(std::uint32_t core) const;
 
-  /// Whom the operation waits for: the first lane's peer if no lane can move, else peer -1.
+  /// What the operation waits for: the first lane's peer if no lane can move, else peer -1.
   struct Blocked {
     int peer = -1;
     bool sending = false;  // for a free slot, else for a message
