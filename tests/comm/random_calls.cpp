@@ -262,7 +262,7 @@ void RandomCalls::split() {
   teams_[slot] = std::move(made);
 }
 
-// Of all ranks: who is left out may die, and be left out then by those who go on.
+// Of all ranks: a rank that is left out may die, and the ranks that go on then leave it out.
 void RandomCalls::shrink() {
   const std::size_t slot = 1 + same_() % (teams_.size() - 1);
   Team& parent = teams_[0];

@@ -46,7 +46,7 @@ void leave(Communicator& comm, Accelerator& gpu, Tally& tally) {
   for (int i = 0; i < 4; ++i) {
     Communicator child = comm.split(0, comm.rank());
     DeviceRank(child, gpu, tally).run_sum(1000, fmt::format("communicator {}", i));
-    // In the last round rank 0 leaves long before the others, who then let go of its memory.
+    // In the last round rank 0 leaves long before the others. They then let go of its memory.
     if (i == 3 && comm.rank() != 0) std::this_thread::sleep_for(1500ms);
     const auto began = Clock::now();
     child.destroy();

@@ -48,7 +48,7 @@ const std::map<std::string, int> kUnnoticed = {
     {"st.release.sys.u64 -> st.release.cta.u64", 2},
     // The count of a rank's blocks that have ended: the last one only writes counters.
     {"atom.global.add.acq_rel.gpu.u64 -> atom.global.add.relaxed.gpu.u64", 1},
-    // Who reports: what it writes then depends on the claim.
+    // Which block reports: what it writes then depends on the claim.
     {"atom.global.cas.acquire.gpu.b64 -> atom.global.cas.acquire.cta.b64", 1},
     {"atom.global.cas.acquire.gpu.b64 -> atom.global.cas.relaxed.gpu.b64", 1},
     // Counters for the next launch, and reports for the host, which the claim and the release at

@@ -225,7 +225,7 @@ TEST(TorchDataParallel, RefusesWhatItCannotCarry) {
   });
 }
 
-// In the middle of a step: the others end, and say who was lost.
+// In the middle of a step: the others end, and say which rank was lost.
 TEST(TorchRanks, ThatAreKilledEndTheOthers) {
   int round = 0;
   for (const std::string shard : {"none", "fsdp", "zero2"}) {

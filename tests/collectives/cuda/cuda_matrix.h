@@ -45,8 +45,8 @@ struct DeviceCase {
   std::uint32_t lanes = 1;
   std::size_t misalign = 0;  // elements that buffers are off their alignment
   bool canonical = false;    // DeviceBinding::canonical
-  // Instead of the algorithm's plan; outlives the ranks, who know it by its address. With what is
-  // done to a user's plan before it runs (collectives/needs.h).
+  // Instead of the algorithm's plan; outlives the ranks, because they know it by its address. With
+  // what is done to a user's plan before it runs (collectives/needs.h).
   const Plan* plan = nullptr;
 
   std::string text(int ranks) const;

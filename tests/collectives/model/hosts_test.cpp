@@ -341,11 +341,11 @@ double time_of_one_message(const MessageCost& message, double busy) {
 TEST(Simulate, WhatSendsCarriesAndReceivesAMessageDoesSoAtOnce) {
   EXPECT_EQ(time_of_one_message({100, 100, 100, 1, 1}, 0), 10 + 3 * 100 + 1000 + 3);
   EXPECT_EQ(time_of_one_message({100, 100, 100, 0.1, 0.1}, 0), 10 + 10 + 100 + 1000 + 10 + 3);
-  // Whoever is the slowest.
+  // Each one as the slowest.
   EXPECT_EQ(time_of_one_message({500, 100, 100, 0.1, 0.1}, 0), 10 + 500 + 10 + 1000 + 10 + 3);
   EXPECT_EQ(time_of_one_message({100, 500, 100, 0.1, 0.1}, 0), 10 + 10 + 500 + 1000 + 10 + 3);
   EXPECT_EQ(time_of_one_message({100, 100, 500, 0.1, 0.1}, 0), 10 + 10 + 10 + 1000 + 500 + 3);
-  // Who has something else to do receives later.
+  // A receiver that has something else to do receives later.
   EXPECT_EQ(time_of_one_message({100, 100, 100, 0.1, 0.1}, 5000), 5000 + 100 + 3);
 }
 
