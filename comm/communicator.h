@@ -85,7 +85,7 @@ struct Options {
 struct MemoryUse {
   std::size_t links = 0;    // messages on their way; release_memory() gives it back
   std::size_t staging = 0;  // copies of buffers, and intermediate results; so does it here
-  std::size_t control = 0;  // what the ranks share besides
+  std::size_t control = 0;  // everything else that the ranks share
 };
 
 /// One operation of one rank and its memory. The functions of Communicator fill it. It owns

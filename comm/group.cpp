@@ -97,7 +97,8 @@ int same_rank(int rank, const Members& source, const Members& group) {
   return group.rank_of(source.member(rank));
 }
 
-/// A call of a group has failed: so do its communicators, all of which it has cut off half way.
+/// A call of a group has failed and cut off all of the group's communicators half way: so they
+/// fail, too.
 void fail_all(const std::vector<Kept>& calls, const Error& error) {
   std::set<RankGroup*> all, failed;
   for (const Kept& k : calls) {

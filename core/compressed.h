@@ -2,10 +2,10 @@
 // it.
 //
 // Floats travel in blocks that share a scale, as in the MXINT8 format (Open Compute Project,
-// Microscaling Formats (MX) Specification 1.0, 2023). A block is what 64 bytes hold: 32 elements of
-// 16 bits, or 16 of float32. Its first byte is the exponent of the scale, a power of two; a signed
-// byte for each element follows. So 64 bytes become 33 (16-bit types) or 17 (float32), and blocks
-// begin where chunks of a plan can begin.
+// Microscaling Formats (MX) Specification 1.0, 2023). A block has the elements of 64 bytes: 32
+// elements of 16 bits, or 16 of float32. Its first byte is the exponent of the scale, a power of
+// two; a signed byte for each element follows. So 64 bytes become 33 (16-bit types) or 17
+// (float32), and blocks begin where chunks of a plan can begin.
 //
 // Why integers: of numbers of about the same size, as the gradients of a layer are, an integer
 // keeps seven bits of the largest and a float8_e4m3 three. Why powers of two: to scale is exact, so

@@ -1,12 +1,12 @@
 // The segments of a communicator's ranks, as one process's kernels address them: its own ranks' as
 // they are, those of other processes mapped when a call first needs them, for each of its GPUs.
 //
-// Where one of two ranks cannot map the other's, or must not (TUTTI_CUDA_IPC), messages between the
-// two go through the host (host_slots.h). So do all collectives of the communicator then, as
-// their ranks have to agree on how data travels.
+// Where one of two ranks cannot map the other's segment, or must not (TUTTI_CUDA_IPC), messages
+// between the two go through the host (host_slots.h). Then all collectives of the communicator do,
+// too, because its ranks have to agree on the way of the data.
 //
-// Ranks on other hosts are reached through the host and the network, and without waiting for them:
-// nothing is agreed on with them that they do not know by themselves.
+// Kernels reach ranks on other hosts through the host and the network, and this rank does not wait
+// for them: they know by themselves all that has to be agreed on.
 #pragma once
 
 #include <chrono>

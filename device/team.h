@@ -1,8 +1,8 @@
 // The ranks of a communicator that are threads of this process, on the GPU that they share, or on
-// several: an executor each, and launches of one or several of those on a GPU. One object per
-// communicator and process; it lives until the last of these ranks has left, because the others'
-// kernels may still write into a rank's segment, and until what its kernels have sent through the
-// host, to other processes or hosts, has got on its way.
+// several: an executor each, and launches of one or several of those on a GPU. There is one object
+// per communicator and process. It lives until the last of these ranks has left, because the
+// others' kernels may still write into a rank's segment. It also lives until all data that its
+// kernels have sent through the host, to other processes or hosts, are on their way.
 #pragma once
 
 #include <chrono>

@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-// A look at the others now and then, whether somebody rings or not.
+// A look at the others now and then, whether one rings or not.
 constexpr timespec kLookEvery{0, 20'000'000};
 
 void ring(std::atomic<std::uint32_t>& doorbell) {

@@ -5,12 +5,12 @@
 // in its window differs from rank to rank, and so may everything else.
 //
 //     find     a buffer's window and its place there; opens the window if it is not open
-//     stage    what a buffer that lies in none (memory that cannot be shared) is copied to
+//     stage    memory to which a buffer is copied that lies in no window (it cannot be shared)
 //     agree    before the first call of a kind: do all buffers lie in windows? Else it goes without
 //
-// An allocation that is gone is known by its id, though its address is in use again: its window
-// is closed, and nobody is ever given it. Others map it until they have read that, at most about
-// 0.1 s; so long its memory is not free.
+// The id of an allocation tells that it is gone, even when its address is in use again: its window
+// is closed, and no process gets it any more. Others keep it mapped until they have read that, for
+// about 0.1 s at most. For so long its memory is not free.
 #pragma once
 
 #include <atomic>
@@ -82,7 +82,7 @@ class DeviceWindows {
 
   // The owner's side; with mutex_.
   Windows::iterator open(RankGroup& group, const CudaAllocation& memory, const WaitPolicy& policy);
-  /// What the other processes need to map it; nothing where somebody cannot address it.
+  /// What the other processes need to map it; nothing where one of them cannot address it.
   std::optional<CudaExport> share(device::Device& gpu, const CudaAllocation& memory) const;
   void close(Windows::iterator window);
   void post(RankGroup& group, const DeviceWindowBoard::Notice& notice, const FileDescriptor& fd,

@@ -93,8 +93,8 @@ Moves measure_moves(std::size_t bytes, bool stream) {
   return moves;
 }
 
-/// The read and write of which these moves consist, by least squares. Each is at least a tenth of a
-/// copy: what a prefetcher hides in one loop, it does not in another.
+/// Splits these moves into reads and writes, by least squares. Each is at least a tenth of a copy:
+/// what a prefetcher hides in one loop, it does not in another.
 void split(const Moves& moves, double& read, double& write) {
   const auto& t = moves.time;
   // The normal equations of t[s][d] = (s + 1) read + (d + 1) write: 10 r + 9 w = a, 9 r + 10 w = b.

@@ -121,8 +121,8 @@ class PciCheck {
 
   bool is_repaired(const DeviceRecord& d) const { return repaired_.contains(&d); }
 
-  /// GPUs that have nothing to do slow their link down to 2.5 GT/s. A system that says besides what
-  /// both ends can do says so itself, and nothing is in doubt.
+  /// GPUs that have nothing to do slow their link down to 2.5 GT/s. A system that also says what
+  /// both ends can do explains that itself, and nothing is in doubt.
   void wake(DeviceRecord& d) {
     if (!d.gpu || !d.speed || *d.speed != 2.5) return;
     double built = d.possible_speed ? *d.possible_speed : model_of(d).pci_speed;

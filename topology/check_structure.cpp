@@ -117,7 +117,7 @@ void drop_twins(Records& r, Doubts& doubts, const std::set<int>& named) {
   std::map<std::tuple<int, BusId>, int> known;
   std::map<int, int> heirs;
   std::map<int, std::set<BusId>> below;
-  Maybe<std::set<BusId>> missing;  // once somebody asks
+  Maybe<std::set<BusId>> missing;  // once something asks for it
   for (const DeviceRecord& d : r.devices) below[d.parent].insert(d.bus.value_or(BusId{}));
   for (int i = 0; i < static_cast<int>(r.devices.size()); ++i) {
     DeviceRecord& d = r.devices[static_cast<std::size_t>(i)];

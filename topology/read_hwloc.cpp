@@ -203,8 +203,8 @@ class HwlocReader {
     pair(next, d.subsystem_vendor, d.subsystem_device);
   }
 
-  /// hwloc knows the product of speed and width, in GB/s before headers; the widest link that has
-  /// it is what is written.
+  /// hwloc knows the product of speed and width, in GB/s before headers. The record gets the widest
+  /// link that has this product.
   static void set_speed(double gigabytes, DeviceRecord& d) {
     if (!(gigabytes > 0)) return;
     for (const int width : {16, 8, 4, 2, 1}) {

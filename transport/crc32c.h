@@ -1,5 +1,5 @@
-// CRC32C (Castagnoli): what tells that bytes were altered by accident. By the processor's own
-// instruction where it has one.
+// CRC32C (Castagnoli): the checksum that tells that bytes were altered by accident. It uses the
+// processor's own instruction where there is one.
 #pragma once
 
 #include <cstddef>

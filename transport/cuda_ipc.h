@@ -1,5 +1,5 @@
-// GPU memory of one process, mapped into another: every kind of handle that the driver offers for a
-// piece of memory travels, and the importer takes the first that works.
+// GPU memory of one process, mapped into another: the exporter sends every kind of handle that the
+// driver offers for a piece of memory, and the importer takes the first that works.
 //
 //     legacy   cudaMalloc memory, processes of one host
 //     fd       memory of the driver's virtual memory functions (PyTorch's expandable segments,

@@ -78,7 +78,7 @@ class Diagnostics {
   void expect_no_answer(int rank);
 
  private:
-  enum Type : std::uint32_t { kAsk = 4, kStatus = 5 };  // besides those of Joining and OtherHosts
+  enum Type : std::uint32_t { kAsk = 4, kStatus = 5 };  // Joining and OtherHosts have others
   struct Asked {
     std::chrono::steady_clock::time_point last{};
     std::uint64_t answers = 0;

@@ -1,7 +1,7 @@
-// An endpoint is what a network can do for two ranks of different hosts: it finds the other end,
+// An endpoint does what a network can do for two ranks of different hosts: it finds the other end,
 // moves messages of links and short control messages, and says what it has finished with. It knows
-// nothing of communicators, credit, or the order in which links take turns: the link layer above it
-// (wire.h), of which there is one, does all of that for every network.
+// nothing of communicators, credit, or the order in which links take turns: one link layer above it
+// (wire.h) does all of that for every network.
 //
 // A message is a header and a payload. There are two ways to bring the payload to its place:
 //

@@ -117,7 +117,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   bool has_hung_up(int member);
   /// Takes in what has come, and sends on what was left, over all wires.
   void poll();
-  /// Sleeps until something comes over one of them, there is room for what is to go, somebody
+  /// Sleeps until something comes over one of the wires, there is room for unsent data, a thread
   /// calls wake(), or that long; not at all where `ready`.
   void sleep(std::chrono::nanoseconds most, const std::function<bool()>& ready);
   /// What `ready` is about may have changed.
@@ -248,7 +248,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::mutex listeners_mutex_;  // held while they are told
   std::unordered_map<std::uint64_t, Listener*> listeners_;
   std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
-  // Those that were left or refused, and because of which rank; the newest ones.
+  // Communicators that were left or refused, and the rank that was the reason; the newest ones.
   std::map<std::uint64_t, int> over_;
   std::deque<std::uint64_t> over_in_order_;
   std::map<int, Lost> lost_;

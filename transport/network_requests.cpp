@@ -1,7 +1,7 @@
-// Requests to dial, of which network.h tells: where a firewall, say, lets connections through from
-// one host to another but not back, the rank that cannot dial asks the one that can. The request
-// goes from rank to rank over connections that exist, and between ranks of a host, which always
-// reach each other; nobody dials another host for its sake. Each rank passes a request on once.
+// Requests to dial (network.h): where a firewall, say, lets connections through from one host to
+// another but not back, the rank that cannot dial asks the one that can. The request goes from rank
+// to rank over connections that exist, and between ranks of a host, which always reach each other;
+// nobody dials another host for its sake. Each rank passes a request on once.
 #include <algorithm>
 #include <cstring>
 

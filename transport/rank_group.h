@@ -66,11 +66,11 @@ class RankGroup : public Members {
   std::string transports() const;
 
  private:
-  // Whether all ranks have joined is what their new communicator depends on, and the same for all
-  // of them, also where some die: a rank that was dead before it had joined makes it fail on all
-  // others, one that dies later on none. (The survivors then all shrink the same communicator.) On
-  // one host, a rank joins when it has all segments, and what a rank sent before it died is
-  // there. One that gives up on a late rank says so where that rank will see it (decide_here).
+  // The new communicator exists only if all ranks have joined, and all ranks see the same, even
+  // where some die: a rank that was dead before it had joined makes it fail on all others; a rank
+  // that dies later makes it fail on none. (The survivors then all shrink the same communicator.)
+  // On one host, a rank joins when it has all segments, and what a rank sent before it died is
+  // there. A rank that gives up on a late rank says so where that rank will see it (decide_here).
   // Several hosts agree (joining.h).
   void join_host(Deadline deadline);
   /// Whether this rank can read the memory of some of its host, at distances 1, 2, 4, ... The

@@ -1,21 +1,21 @@
 // A rank on another host, and the connection to it, which is made when either side first needs the
-// other: one or more TCP streams. Over `control` go notes; it also tells at once when the peer's
+// other: one or more TCP streams. Notes go over `control`. It also tells at once when the peer's
 // process is gone, and after TUTTI_PEER_TIMEOUT when its host is silent. Data go over a wire, which
 // has the other streams, or ways of its own.
 //
 // Either side may dial, and both may at once; so there may be two attempts at a connection. Each
-// lives and dies by itself, and is dialled again when it has died. The rank with the lower identity
-// uses the first attempt that has all its streams, and says so; the other rank uses the one that it
-// is told (stream_candidate.h). So the two connect even where a firewall, or something else, lets
-// connections through in one direction alone.
+// attempt lives and dies by itself; its side dials again when it has died. The rank with the lower
+// identity uses the first attempt that has all its streams, and says so; the other rank uses the
+// one that it is told (stream_candidate.h). So the two connect even where a firewall, or something
+// else, lets connections through in one direction alone.
 //
-// A rank that answers late is waited for: its host's kernel accepts for it. Where nothing answers,
-// this rank asks others to have the peer dial (Owner::on_unanswered()), and after
-// TUTTI_PEER_TIMEOUT counts it as lost.
+// This rank waits for a rank that answers late: the kernel of that rank's host accepts for it.
+// Where nothing answers, this rank asks others to have the peer dial (Owner::on_unanswered()), and
+// after TUTTI_PEER_TIMEOUT counts the peer as lost.
 //
 // Where there are several ways between the two hosts, the side that has dialled the connection
-// dials one stripe more for each further way, once the connection is up. A stripe that does not
-// come about is done without.
+// dials one stripe more for each further way, once the connection is up. The connection does
+// without a stripe that does not come about.
 //
 // The reactor's thread does all of it, except for the data: network.h says which threads move them.
 #pragma once
@@ -52,7 +52,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   static constexpr std::uint32_t kControl = 0, kData = 1, kSecond = 2;
   /// The stripes, in their order, follow.
   static constexpr std::uint32_t kMostStripes = Endpoint::kMostStripes;
-  /// Sockets for data, besides.
+  /// All sockets for data: every stream but `control`, and the stripes.
   static constexpr std::size_t kDataSockets = kStreams - 1 + kMostStripes;
 
   /// It hears what happens, from the reactor's thread or from the thread that drives the wire.
@@ -64,7 +64,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     virtual void on_connected() = 0;
     /// No dial reaches it so far, and it has not dialled. Now and then.
     virtual void on_unanswered(int member) = 0;
-    /// Somebody polls the wire, after it was told that the reactor listens.
+    /// A thread polls the wire, after the wire was told that the reactor listens.
     virtual void on_polled() = 0;
     /// Something has come over the wire, or what was left to be sent over it has gone.
     virtual void on_moved() = 0;

@@ -17,7 +17,7 @@ namespace tutti {
 
 class SharedMemory {
  public:
-  /// `bytes` of zeroes, sealed against resizing, of which the first `mapped` are mapped (0: all).
+  /// `bytes` of zeroes, sealed against resizing; the first `mapped` of them are mapped (0: all).
   /// Pages are taken when they are first touched.
   static std::shared_ptr<SharedMemory> create(std::string_view label, std::size_t bytes,
                                               std::size_t mapped = 0);

@@ -73,7 +73,7 @@ class StreamCandidate {
 
   // Of one that has failed.
   const std::string& why() const { return why_; }
-  /// Nobody listens there, or somebody says so.
+  /// Nobody listens there, or something answers so (a firewall).
   bool is_turned_away() const { return error_ == ECONNREFUSED; }
   /// The peer does not want any connection.
   bool is_refused() const { return refused_; }

@@ -140,7 +140,7 @@ NCCL_API(ncclResult_t, ncclCommShrink,
           "shrinkFlags is {}; NCCL_SHRINK_DEFAULT and NCCL_SHRINK_ABORT are known", shrinkFlags));
     }
     const bool stops = shrinkFlags == NCCL_SHRINK_ABORT;
-    // With NCCL_SHRINK_ABORT something may be in progress: that is what it is for.
+    // NCCL_SHRINK_ABORT is there for communicators with something in progress.
     if (!stops || parent.phase == Phase::opening || !parent.communicator) made(comm);
     require(newcomm, "newcomm");
     *newcomm = nullptr;

@@ -174,7 +174,7 @@ struct MixtureFunction : torch::autograd::Function<MixtureFunction> {
     }
     const Tensor dlogits =
         at::empty({dy.size(0), static_cast<std::int64_t>(parts.shape.experts)}, dy.options());
-    // The loss of the balance is the same on its ranks, each of which has a part of the gradient.
+    // The loss of the balance is the same on its ranks. Each of them has a part of the gradient.
     const bool balances = parts.options.balance != 0;
     parts.router.backward(
         kept->routed, dweights,

@@ -2,8 +2,8 @@
 // router chooses top k experts for each token, rows of tokens travel to the ranks of their experts,
 // and the results come back and are added up.
 //
-//     MixtureOfExperts moe(mesh.axis("ep"), {.name = "moe", .experts = 8, .width = 512, .top_k =
-//     2},
+//     MixtureOfExperts moe(mesh.axis("ep"),
+//                          {.name = "moe", .experts = 8, .width = 512, .top_k = 2},
 //                          feed_forward(512, 2048));
 //     y = moe.forward(x);                                    // [tokens, 512] -> [tokens, 512]
 //

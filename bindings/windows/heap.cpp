@@ -299,8 +299,8 @@ bool Heap::has_memfd(const Segment& segment) {
 
 bool Heap::make_private(Segment& segment) {
   if (!has_memfd(segment)) return copy_to_private(segment);
-  // Both mappings have the same pages until somebody writes to the private one, so nothing is lost
-  // that another thread writes meanwhile.
+  // Both mappings have the same pages until a thread writes to the private one. So nothing that
+  // another thread writes meanwhile is lost.
   if (mmap(segment.base, segment.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, segment.fd,
            0) == MAP_FAILED) {
     return false;

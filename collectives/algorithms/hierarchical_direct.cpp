@@ -18,15 +18,15 @@
 //
 // The lanes of a plan with windows meet after each tile, so that a wire would be idle while ranks
 // wait for the last message of a tile, and for each other. The pipelined ones therefore have three
-// messages of each kind in a tile, of which the first are on their way while the others are made:
-// for long calls, as short ones would be many empty messages.
+// messages of each kind in a tile: the first ones are on their way while the others are made. They
+// are for long calls: a short call would send many empty messages.
 //
 // In the canonical order (PlanRequest::in_order) an owner first stores the sum of its own group, in
 // tmp, and then adds the groups' sums in their order: a pass over its chunk more. The plan is wide,
 // so sums of 16- and 8-bit floats cross as float32, and results as they are.
 //
-// A rank makes all its sums before it waits for others', so there must be a slot for each, and in
-// all_reduce for the first result besides.
+// A rank makes all its sums before it waits for others', so there must be a slot for each sum, and
+// in all_reduce one more for the first result.
 #include <optional>
 #include <span>
 #include <vector>

@@ -1,5 +1,5 @@
 // All-reduce in one shot or two, and reduce in two, for messages so short, or ranks so close, that
-// the number of exchanges is what costs.
+// the number of exchanges decides the cost.
 //
 // One-shot: everyone sends its whole input to everyone, and everyone sums up everything: one
 // exchange, (n-1) N bytes received by each rank. Two-shot: rank r sums up chunk r alone and then

@@ -154,7 +154,7 @@ void Cluster::find_ports() {
     auto& in = in_.emplace_back();
     if (!index.empty()) {
       const auto choice = std::ranges::find(choices, gpus_[i], &topology::NicChoice::gpu);
-      // The port's own link is what the network's rate stands for.
+      // The network's rate stands for the port's own link.
       for (const int l : choice->path.links) {
         if (graph_.link(l).to != choice->port) out.push_back(l);
       }

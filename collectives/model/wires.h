@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// What a message takes that goes by wires, besides its steps: the sender's core, the wire, and the
-/// receiver's core, which begins while it waits for the rest.
+/// The time of a message over wires, without its steps: of the sender's core, of the wire, and of
+/// the receiver's core, which begins while it waits for the rest.
 struct MessageCost {
   double send = 0, wire = 0, receive = 0;
   double first = 1;  // the part that is sent before the wire begins

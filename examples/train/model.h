@@ -54,7 +54,7 @@ struct Layer : torch::nn::Module {
   std::function<Tensor(const tutti::libtorch::Layer& body, const Tensor& x)> around_experts;
 
   std::vector<Placed> placed;  // all other parameters are whole
-  Tensor tied;                 // of which another layer has the same; undefined: none
+  Tensor tied;                 // another layer has the same one; undefined: none
 };
 
 /// Layers [first, last) of embedding, blocks, head: `shape.layers + 2` in all.

@@ -166,8 +166,8 @@ void write(const std::string& path, std::span<const TensorPart> parts, json head
   file.commit();
 }
 
-/// A tensor by its entry in the header, and by what Tutti says of it besides (or null). `data`: of
-/// the file. Throws Error(invalid_argument).
+/// A tensor by its entry in the header, and by Tutti's own entry for it (or null). `data`: of the
+/// file. Throws Error(invalid_argument).
 TensorPart part_of(const std::string& name, const json& tensor, const json* piece,
                    std::span<const std::byte> data) {
   const auto refuse = [](const std::string& why) { throw Error(ErrorCode::invalid_argument, why); };

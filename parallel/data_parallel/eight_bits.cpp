@@ -1,8 +1,8 @@
 // Error feedback (Seide and others: 1-Bit Stochastic Gradient Descent, 2014; Karimireddy and
 // others: Error Feedback Fixes SignSGD, 2019): a rank adds what the compression of its gradients
-// has left out to its gradients of the next step. So what a rank has sent in all its steps is what
-// it had to send, but for one step's error. The error of compressing the sum of all ranks is not
-// fed back.
+// has left out to its gradients of the next step. So in all its steps together a rank has sent
+// everything that it had to send, but for one step's error. The error of compressing the sum of all
+// ranks is not fed back.
 //
 // core/compressed.h says what compressing changes. Its blocks begin at multiples of 64 bytes of a
 // bucket, as those of the call do, so this rank knows what the others get.

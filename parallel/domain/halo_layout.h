@@ -2,8 +2,8 @@
 // the halo of its block.
 //
 // An output cell of a convolution or pooling reads a few input cells, its stencil. It belongs to
-// the rank that owns the middle of its stencil. A rank's padded block is its own block and all that
-// its output cells read besides: cells of other ranks, and cells beyond the edge.
+// the rank that owns the middle of its stencil. A rank's padded block is its own block and all
+// other cells that its output cells read: cells of other ranks, and cells beyond the edge.
 //
 //     .  .  .  .  .  .     Own cells 4-7 in both dimensions; kernel 3, padding 1.
 //     .  b  b  b  b  .     Padded block: cells 3-8, with the halo (.).

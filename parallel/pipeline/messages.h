@@ -1,5 +1,6 @@
 // The messages that follow from a schedule's actions, on which links, and between which ranks. The
-// verifier, the simulator and the executor all read them here, so what runs is what was proved.
+// verifier, the simulator and the executor all read them here, so the proof is of the messages that
+// run.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@
 
 namespace tutti::parallel {
 
-/// The state of which each rank keeps only its part. Optimizer state in all three stages, gradients
-/// from 2 on.
+/// What ranks shard: each keeps only its part. Optimizer state in all three stages, gradients from
+/// 2 on.
 enum class Stage : unsigned char {
   optimizer = 1,   // ZeRO-1
   gradients = 2,   // ZeRO-2

@@ -110,9 +110,8 @@ class Graph {
     return result;
   }
 
-  /// Where callers wait in a circle, of which a rank is a part only by a started call that no
-  /// caller waits for: that rank goes on, and so is the end of their line. True: there was such a
-  /// circle.
+  /// Callers may wait in a circle that a rank belongs to only by a started call that no caller
+  /// waits for. That rank goes on, and so is the end of their line. True: there was such a circle.
   bool drop_started_waits() {
     const auto in_circle = [&](int place) { return !reaches_end_.contains(place); };
     const bool any_blocked = std::ranges::any_of(

@@ -1,14 +1,14 @@
-// An endpoint over UCX: each message is an active message with our header. A short one comes with
-// its payload, which is copied to its place. Of a long one UCX brings the payload straight there
-// (rendezvous).
+// An endpoint over UCX: each message is an active message with our header. A short message comes
+// with its payload, which is copied to its place. UCX brings the payload of a long message straight
+// there (rendezvous).
 //
-// UCX cannot be stopped in the middle. So memory that is wanted back is waited for, and where its
-// peer does not come, the worker rests for good.
+// UCX cannot be stopped in the middle. So a rank that wants memory back waits until UCX has
+// finished with it, and where the peer does not come, the worker rests for good.
 //
-// UCX is fast with long messages only: with every one it exchanges a few short ones, and over TCP
-// 1 MiB takes it as long as 6 x 64 KiB, which is what fits into a slot. So when two long ones are
-// under way, the next waits, and the wire takes along what has been published behind it meanwhile
-// (MessageHeader::more).
+// UCX is fast with long messages only: it exchanges a few short ones with every message, and over
+// TCP it takes as long for 1 MiB as for 6 x 64 KiB, a slot each. So when two long messages are
+// under way, the next one waits, and the wire takes along what has been published behind it
+// meanwhile (MessageHeader::more).
 //
 // UCX keeps no order between messages.
 //
@@ -84,7 +84,7 @@ class UcxEndpoint final : public Endpoint {
   };
 
   Request* new_request();
-  /// Has UCX do `call`, of which it tells `r`'s callback. True: it will; false: it is done.
+  /// Has UCX do `call`. True: UCX will tell `r`'s callback; false: it is done.
   template <class Call>
   bool start(Request* r, const MemoryRegion* region, ucp_request_param_t params, Call&& call);
   void send(Request* r, const void* data, std::size_t bytes, const MemoryRegion* region);

@@ -1,7 +1,7 @@
-// What the threads of a block share (shared memory on the device, of which there are 48 KB), and
-// how a wait ends that is long, or in which something is wrong. The latter is out of line, and
-// takes numbers alone, of which the rest is looked up here: so it takes neither registers nor
-// instructions from what is fast.
+// The data that the threads of a block share (in 48 KB of shared memory on the device), and the end
+// of a wait that is long or finds something wrong. That end is out of line, and takes numbers
+// alone; it looks up the rest here. So it takes neither registers nor instructions from the fast
+// code.
 #pragma once
 
 #include <cstdint>
@@ -57,13 +57,13 @@ struct StepMessage {
   const End* plan;
   OpenEnd* end;
   std::uint64_t number;  // in its connection, from 1
-  /// What its header says: the number, and a word in which both sides must agree.
+  /// The right header: the number, and a word in which both sides must agree.
   std::uint64_t expected;
 
   TUTTI_HD std::uint64_t* header() const {
     return reinterpret_cast<std::uint64_t*>(end->connection) + slot;
   }
-  /// Whether a header is that of this message, and says something else.
+  /// Whether a header has this message's number, and another word.
   TUTTI_HD bool is_other(std::uint64_t header) const {
     return header != expected &&
            static_cast<std::uint32_t>(header) == static_cast<std::uint32_t>(expected);

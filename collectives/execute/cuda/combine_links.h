@@ -3,9 +3,9 @@
 // because LL's loop can do it: any operator, division, odd addresses, what remains at the end. A
 // Block (lane_links.h) knows what a warp can do.
 //
-// Nothing here is called out of line: around a call registers have to be saved. What is rare is a
-// loop that takes elements, or words, one by one instead; each of them comes to the first place for
-// that, as no variable numbers a register.
+// Nothing here is called out of line: around a call registers have to be saved. Instead, a loop
+// does the rare cases, which takes elements or words one by one. Each of them comes to the first
+// place for that, because no variable can number a register.
 #pragma once
 
 #include "collectives/execute/cuda/combine_move.h"

@@ -183,8 +183,9 @@ TUTTI_HD void store_16(std::byte* p, Pair v) {
 #endif
 }
 
-/// The same number, of which the compiler does not know that: what follows from it is computed
-/// where it is used, and not kept in registers from before.
+/// The same number, but the compiler does not know that it is the same. So it computes the values
+/// that follow from the number where they are used, and does not keep them in registers from
+/// before.
 TUTTI_HD std::uint32_t here(std::uint32_t x) {
 #if TUTTI_ON_DEVICE
   asm volatile("" : "+r"(x));

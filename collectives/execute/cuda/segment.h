@@ -1,6 +1,6 @@
 // The memory of one rank that ranks on other GPUs (or other blocks) write into or read: counters,
-// credits, and the connections that lead to this rank. Laid out alike on all ranks, so that a base
-// address per rank is all that anybody has to know.
+// credits, and the connections that lead to this rank. All ranks lay it out alike, so a rank has to
+// know only the base address of each other one.
 //
 //     State | progress | numbers sent, received | credit lines | peers' buffers | windows |
 //     connections: headers, LL slots, LL128 slots, Simple slots | signals: headers, payloads

@@ -60,8 +60,8 @@ class LaneWalk : LaneLinks<Block> {
     return Links::template array<DeviceMove>(plan().move)[a.first_move + m];
   }
 
-  /// This copy's tiles of a range. Ranges follow each other, but for messages, each of which counts
-  /// its own.
+  /// This copy's tiles of a range. A range goes on with the rounds of the one before, except for
+  /// messages: each message counts its own.
   TUTTI_HD bool walk() {
     TUTTI_NO_UNROLL
     for (; shared_.tile(round_) < range().end_tile; ++round_) {

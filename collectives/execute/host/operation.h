@@ -223,7 +223,7 @@ class Operation {
   std::byte* pointer(const Action& action, const CompiledOperand& operand, std::size_t shift) const;
   Target peer_target(const CompiledOperand& operand, std::size_t bytes, std::size_t shift);
   void accept(const ReceiveLink& link, std::size_t bytes, std::uint32_t tag);
-  // Messages of which the sender tells only where they are (pull.cpp).
+  // Messages that only tell where the sender has the data (pull.cpp).
   /// Whether the message that has come for `action` is of that kind.
   bool is_pulled(const Action& action) const {
     if (binding_->signature.sequence != 0 || action.receives.size() != 1) return false;

@@ -93,7 +93,7 @@ class Wait {
     if (looks_ == 0 && crowded_ && waits_for_own_core()) looks_ = spins_;
     if (++looks_ <= spins_) {
       pause();
-      // The line is ours to read until somebody fails; still, not on every look.
+      // The line stays in this core's cache until a rank fails; still, not on every look.
       if ((looks_ & 63) == 0) throw_if_failed();
       return;
     }
