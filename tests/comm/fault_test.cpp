@@ -212,7 +212,7 @@ Said said(const std::string& text, const std::string& which) {
 struct Doing {
   const char* action;
   const char* memory;
-  bool one_communicator;  // of which the victim is a part: what is thrown first names it
+  bool one_communicator;  // the victim is a part of it: the first error names the victim
 };
 
 class KillsDuring : public testing::TestWithParam<Doing> {};

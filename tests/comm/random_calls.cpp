@@ -110,7 +110,7 @@ void RandomCalls::message() {
   const auto target = static_cast<int>((from + 1 + to % (n - 1)) % n);
   const int me = team.comm.rank();
   if (me != source && me != target) return;
-  // As a broadcast, of which only two ranks know.
+  // As a broadcast that only two ranks know of.
   const auto p = prepare(team, Collective::broadcast, draw);
   const auto count = p->call.count;
   auto* const out = static_cast<std::byte*>(p->call.out);

@@ -384,7 +384,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DeviceGpus,
                                               std::get<1>(test.param));
                          });
 
-// Threads of a process on different hosts, of which two may share a host, and a GPU there or not.
+// Threads of a process on different hosts. Two threads may share a host, and a GPU there or not.
 class DeviceHostsOfThreads : public DeviceJobs,
                              public ::testing::WithParamInterface<std::tuple<int, int, int>> {
  protected:

@@ -246,7 +246,7 @@ TEST_F(TopologyCli, RefusesWhatItCannotUse) {
   folder.write("bomb.xml",
                "<?xml version=\"1.0\"?><!DOCTYPE b [<!ENTITY a \"aaaa\"><!ENTITY c "
                "\"&a;&a;&a;&a;&a;&a;\">]><system version=\"1\">&c;</system>");
-  // 100 MB, of which no byte lies on the disk.
+  // 100 MB; no byte of them lies on the disk.
   std::ofstream(folder.path() + "/large").seekp(100'000'000).put('\n');
   refused("predict --log empty.log", "no row");
   refused("predict --log binary.log", "no row");

@@ -52,8 +52,8 @@ struct DeviceCase {
   std::string text(int ranks) const;
 };
 
-/// What a test needs of a device besides the executor's interface. The defaults fit a device that
-/// has the host's memory and does everything at once.
+/// A device in a test: the executor's interface, and what else a test needs. The defaults fit a
+/// device that has the host's memory and does everything at once.
 struct DeviceUnderTest {
   device::Device& device;
   std::function<void(std::byte* to, const std::byte* from, std::size_t bytes)> download =

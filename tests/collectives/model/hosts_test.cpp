@@ -1,6 +1,6 @@
-// Ranks on several hosts: every algorithm is proved for many shapes, no plan that may run addresses
-// memory of another host, what crosses between hosts is what formulas say, to the byte, and what is
-// chosen sends little across, in few hops.
+// Ranks on several hosts: every algorithm is proved for many shapes; no plan that may run addresses
+// memory of another host; plans send between hosts what formulas say, to the byte; and the chosen
+// plans send little across, in few hops.
 #include "collectives/model/hosts.h"
 
 #include <fmt/format.h>
@@ -221,8 +221,8 @@ TEST(Hosts, HierarchicalPlansSendAcrossWhatTheFormulaSays) {
   }
 }
 
-// S bytes, of which host k's ranks own its part n_k / n: it sends its sums of the rest, and its
-// own results to all others. With equal hosts that is 2 (H-1)/H S for all_reduce.
+// S bytes. Host k's ranks own the part n_k / n of them: the host sends its sums of the rest, and
+// its own results to all others. With equal hosts that is 2 (H-1)/H S for all_reduce.
 TEST(Hosts, EachHostSendsItsShare) {
   for (const std::vector<int>& host : kShapes) {
     const auto n = static_cast<std::uint64_t>(host.size());
