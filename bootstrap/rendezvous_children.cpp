@@ -110,7 +110,7 @@ bool RendezvousChildren::hear(std::uint64_t who, Child& child) {
   // It connects again only where it has lost the connection that it had.
   std::erase_if(children_, [&](const auto& other) { return other.second.said.rank == said->rank; });
   child.said = *said;
-  // A child says no more. What it is to hear, it hears when there is something.
+  // A child says no more. It hears the rest when there is something to hear.
   watch(epoll_, EPOLL_CTL_MOD, child.socket, who, 0);
   return !roster_ || feed(who, child);
 }

@@ -21,7 +21,7 @@ constexpr auto kLongestPause = 100ms;  // between two attempts
 // long.
 constexpr auto kRefusedFor = 1s;
 
-/// Whether a parent that is alive, and has what it takes, does not answer like this.
+/// Whether a parent that is alive, and has the resources, never answers like this.
 bool is_final(const Introduction& attempt) {
   using Reason = Introduction::Reason;
   switch (attempt.reason()) {

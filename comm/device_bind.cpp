@@ -71,8 +71,8 @@ void agree(DeviceWindows& windows, std::span<Draft> drafts) {
   }
 }
 
-/// Names the buffers as the other processes know them. What they do not know is copied to where
-/// they do, and what they write is copied back: the other ranks count on windows.
+/// Names the buffers as the other processes know them. A buffer that they do not know is copied to
+/// a window, and a result is copied back from there: the other ranks count on windows.
 void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part) {
   RankGroup& group = *d.impl->group;
   const WaitPolicy& policy = d.impl->policy;

@@ -176,7 +176,7 @@ void wait_for_all(std::span<Future> futures) {
   }
 }
 
-/// Does what can be done of calls of windows. What is left of them goes to `calls`.
+/// Does what can be done now of calls of windows. The rest of them goes to `calls`.
 void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& calls) {
   for (const KeptOfWindow& k : window_calls) {
     k.window->check(k.call);  // again: what has ended since

@@ -34,7 +34,7 @@ struct HiddenKey {
   wire::Bytes32 bytes{};
 };
 
-/// `key` under what covers it, or what is covered uncovered.
+/// Covers `key`, or uncovers a covered one.
 wire::Bytes32 covered(wire::Bytes32 key, const wire::Bytes32& salt, const wire::Bytes32& secret) {
   const wire::Bytes32 cover = wire::hash(secret, "network key", {salt});
   for (std::size_t i = 0; i < key.size(); ++i) key[i] ^= cover[i];
@@ -134,8 +134,8 @@ std::shared_ptr<Network> network_for(const Membership& membership, const SocketA
       [&](std::span<const std::string> ports) { return nearest_of(ports, options); });
 }
 
-/// What rank 0 asks for, for what goes to other hosts. Throws Error(mismatch) where a rank asks for
-/// more: it would believe that it has it.
+/// The protection of data to other hosts that rank 0 asks for. Throws Error(mismatch) where a rank
+/// asks for more: it would believe that it has that.
 Protection agreed_protection(std::span<const SessionCard> cards) {
   const std::uint32_t agreed = cards.front().network.protection;
   for (std::size_t r = 0; r < cards.size(); ++r) {

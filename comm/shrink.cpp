@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr char kSameList[] =
     "all ranks that stay must call shrink() with the same list, in the same order";
 
-/// What has become of it.
+/// How a rank's shrink() stands.
 enum State : std::uint64_t { kWaiting = 0, kGivenUp = 1, kMismatch = 2, kTimedOut = 3 };
 
 /// The number of a Remark: how often its rank has shrunk so, the State, and the rank that it gave
@@ -51,7 +51,7 @@ struct Word {
     Word word;
     std::istringstream in(text);
     int rank = 0;
-    // What was left out at the end of a long text has no mark.
+    // A number that is cut off at the end of a long text has no mark.
     for (char mark = 0; in >> rank && in.get(mark);) {
       if (rank < 0 || rank >= ranks) continue;
       if (mark != kExcluded && mark != kBoth && mark != kLost) break;

@@ -44,9 +44,9 @@ constexpr std::size_t compressed_bytes(DataType type, std::size_t count) {
 }
 
 /// combine() of sums, where operands may be compressed: the first `compressed_destinations`, and
-/// the sources with a 1 in `compressed_sources` (as many as `sources`). float32 holds what is read;
-/// the sum is made in the order of the sources, and divided if the options say so. If a destination
-/// is compressed, the sum is compressed once, and every destination gets what it has become: a
+/// the sources with a 1 in `compressed_sources` (as many as `sources`). It reads all sources as
+/// float32, sums them in their order, and divides the sum if the options say so. If a destination
+/// is compressed, the sum is compressed once, and every destination gets the compressed value: a
 /// plain one gets it in `type`. A single compressed source, with no division, goes on bit for bit.
 /// Prescale is for plain sources; `canonical` and `stream` have no effect. A plain destination may
 /// be one of the plain sources. Any alignment. Thread-safe. Throws Error(internal) for a type that

@@ -93,7 +93,7 @@ class DevicePeers {
   /// Of this process's ranks.
   void connect_here();
   void show(const Members& group);
-  /// Whether rank `rank` of another process has ended what it had shown these.
+  /// Whether rank `rank` of another process has left, and so ended what it had shown `mine`.
   bool has_left(std::span<const int> mine, int rank) const;
   /// Whether `mine` are connected to rank `rank`; connects them if its card is there.
   bool connect(RankGroup& group, std::span<const int> mine, int rank);

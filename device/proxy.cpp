@@ -138,7 +138,8 @@ bool ProxyLink::deliver(std::uint32_t channel) {
 
 bool ProxyLink::is_flushed() const {
   for (std::uint32_t c = 0; c < channels_.size(); ++c) {
-    // What the thread has forwarded is what it gave back. relaxed: nothing is read on its account.
+    // The credit that the thread gave back counts the messages that it has forwarded. relaxed:
+    // nothing is read on its account.
     const std::uint64_t next = device::load_relaxed(credit_of_sent(c)) + 1;
     const std::uint64_t header = device::load_relaxed(sent_header(c, next));
     if (static_cast<std::uint32_t>(header) == static_cast<std::uint32_t>(next)) return false;

@@ -42,8 +42,9 @@ class DeviceTeam {
     return executors_.of(rank).device().is_capturing(stream);
   }
 
-  /// Null where all ranks are in this process, on one GPU: its memory is addressed as it is. And
-  /// where some are on other hosts: all ranks would have to agree on what goes through windows.
+  /// Null where all ranks are in this process, on one GPU: they address its memory as it is. Null,
+  /// too, where some are on other hosts: all ranks would have to agree on the calls that go through
+  /// windows.
   DeviceWindows* windows() const { return windows_.get(); }
 
   /// Of a buffer, beside the kernel.

@@ -50,7 +50,8 @@ class DeviceWindowBoard {
 
   // --- The owner; one thread at a time -----------------------------------------------------------
 
-  /// Once all pages are known and all have answered what was posted before. `fd`: of the handle.
+  /// Call it once all pages are known and all processes have answered the notice before. `fd`: of
+  /// the handle.
   void post(const Notice& notice, const FileDescriptor& fd);
   /// A process that has not answered the newest notice; -1: none. From any thread.
   int awaited() const;

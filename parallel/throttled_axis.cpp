@@ -60,7 +60,7 @@ class ThrottledAxis::Delayed {
 };
 
 ThrottledAxis::ThrottledAxis(Axis& beneath, LinkSpeed speed)
-    // What is beneath has said on which axis it failed.
+    // The axis beneath says in its errors on which axis it failed.
     : Axis(beneath.rank(), beneath.size(), {.ranks = beneath.axis_name().ranks}),
       beneath_(beneath),
       speed_(speed),

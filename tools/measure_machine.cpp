@@ -168,7 +168,7 @@ void measure_one_core(Machine& m) {
 
 // --- Two cores, and all of them ------------------------------------------------------------------
 
-/// What a short call through windows takes beyond what is predicted without this constant.
+/// The time of a short call through windows, beyond the prediction without this constant.
 void measure_windows(Communicator& comm, Machine& m) {
   const Window window(2 * kShort);
   const double measured = time_of_call(

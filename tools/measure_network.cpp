@@ -117,7 +117,7 @@ NetworkRates measure_network(Communicator& comm, Machine& m) {
     m.net_send = std::max((ends.send - overhead) / kMoved, 1.0);
     m.net_receive = std::max((ends.receive - overhead) / kMoved, 1.0);
   }
-  // All at once, each with a clock of its own; the wire has carried what they have together.
+  // All pairs at once, each with a clock of its own; the wire's rate is the sum of theirs.
   comm.barrier();
   double rate = pairs.mine >= 0 ? rate_of_long() : 0;
   if (pair && pair.rank() != 0) rate = 0;  // one of a pair counts

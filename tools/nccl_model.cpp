@@ -25,10 +25,10 @@ using cluster::kMostTiles;
 constexpr std::string_view kSwitch = "switch";
 /// Tiles that are drawn at most.
 constexpr int kDrawnTiles = 8;
-/// NCCL cuts what goes down a chain into slices by the size of its buffers, however long it is.
+/// NCCL cuts the data of a chain into slices by the size of its buffers, however long the data are.
 constexpr int kMostSlices = 4096;
 
-/// A plan that stands for what NCCL does, and what is particular about that.
+/// A plan that stands for an algorithm of NCCL's, and its particulars.
 struct NcclPlan {
   std::string_view name;              // in the table of algorithms
   int most_tiles = 1;                 // it gains from tiles: stages that can run side by side

@@ -89,8 +89,8 @@ std::vector<std::string> guessed_of(const NcclLog& log, const PredictArguments& 
   return all;
 }
 
-/// What is not said of the network: a port's rate, or how many there are. What the topology knows
-/// of its ports counts, and then what is sold with such GPUs.
+/// Fills in what the user does not say of the network: a port's rate, or how many there are. The
+/// ports of the topology count first, and then those that are sold with such GPUs.
 void complete_network(PredictSetup& s, bool described) {
   const int known = static_cast<int>(topology::data_ports(s.host, 0).size());
   if (s.network.rate == 0 && described && (known == 0 || are_ports_assumed(s.host))) {

@@ -47,7 +47,7 @@ class Endpoint {
   struct Abilities {
     /// How many TCP connections it runs over, 2 at most. None: it reaches the peer by address().
     std::size_t streams = 0;
-    /// put() writes to Put::to, and what is sent is there in the order in which it was sent. Else
+    /// put() writes to Put::to, and messages are there in the order in which they were sent. Else
     /// the receiving endpoint asks where a payload goes, and payloads may be complete in any order.
     bool one_sided = false;
     /// Headers come in the order in which they were sent.
@@ -172,8 +172,8 @@ class Endpoint {
 
   /// Where abilities().cancels: payloads in this memory are copied, as far as they are not sent.
   virtual void take_back(const std::byte* /*begin*/, const std::byte* /*end*/) {}
-  /// The same of what comes: what is missing of the messages of `link` that are under way goes on
-  /// where Sink::on_header() says now.
+  /// The same for arriving messages: the missing rest of the messages of `link` that are under way
+  /// goes to where Sink::on_header() says now.
   virtual void redirect(std::uint32_t /*link*/) {}
 
   /// Two at most; -1: none.

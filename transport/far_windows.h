@@ -51,9 +51,11 @@ class FarWriter {
   /// This rank has closed its part of the window that the peer knows by `key`; `state`: how. As
   /// put().
   std::uint64_t say_closed(std::uint64_t key, WindowState state);
-  /// Sends what there is room for. Whether all up to put `number` has been taken from where it lay.
+  /// Sends what there is room for. True: all up to put `number` has been read from the user's
+  /// memory.
   bool is_done(std::uint64_t number);
-  /// Nobody reads where put `number` lies any more; the link is of no use from then on.
+  /// Afterwards nobody reads the memory of put `number` any more; the link is of no use from then
+  /// on.
   void abandon(std::uint64_t number);
   /// Takes in what has come, and sends what there is room for then.
   void poll();

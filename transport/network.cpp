@@ -216,7 +216,8 @@ void Network::forget_unless(const std::function<bool(int)>& kept) {
     }
     std::erase_if(early_, [](const auto& early) { return early.second.empty(); });
   }
-  // What is left to say matters to nobody, but that this rank is gone from there.
+  // The peers only have to hear that this rank is gone from there; nothing else that is unsent
+  // matters.
   for (const auto& r : forgotten) r->say_bye();
   const Deadline deadline = deadline_after(kFarewellInTrouble);
   const auto is_done = [](const auto& r) { return r->is_delivered(); };

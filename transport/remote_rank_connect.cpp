@@ -105,7 +105,7 @@ void RemoteRank::advance(Attempt& attempt, std::uint32_t stream) {
   }
   reactor_.watch(c.fd(), c.events(), *this);
   if (c.is_over()) {
-    // That the peer has chosen it, and what it has said since, may have come over the others.
+    // The peer's choice of this connection, and later notes, may have come over the other streams.
     StreamCandidate& control = attempt.streams[kControl];
     if (stream != kControl && control.is_ready()) {
       reactor_.unwatch(control.fd());
@@ -163,7 +163,7 @@ void RemoteRank::settle(Attempt& attempt) {
   if (!is_ready(attempt)) return;
   StreamCandidate& control = attempt.streams[kControl];
   if (chooses()) {
-    // What has ended by now can still be made again; what was chosen cannot.
+    // A stream that has ended by now can still be made again; a chosen connection cannot.
     if (std::ranges::any_of(attempt.streams,
                             [](const StreamCandidate& c) { return c.is_over(); }) ||
         !control.choose()) {

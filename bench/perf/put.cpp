@@ -65,7 +65,7 @@ class PutBench {
         options_(options),
         rank_(comm.rank()),
         most_(parse_bytes(options.most)),
-        // What the peer puts; what it copies; and the line of the limit, at the end.
+        // Room for the peer's puts or copies, and for the line of the limit, at the end.
         room_((most_ + 4095) / 4096 * 4096) {
     const std::size_t bytes = room_ + kLineBytes;
     memory_ = options.memory == 0 ? static_cast<std::byte*>(std::aligned_alloc(4096, room_ + 4096))

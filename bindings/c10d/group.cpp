@@ -142,7 +142,7 @@ bool Backend::supportsShrinking() const { return true; }
 // PyTorch destroys this group afterwards, which may have failed before.
 c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64_t>& excluded,
                                                     int flags, const OptionsPointer& opts) {
-  constexpr int kAbort = 1;  // SHRINK_ABORT: what is under way ends
+  constexpr int kAbort = 1;  // SHRINK_ABORT: calls that are under way end
   const WithoutPython without;
   const EndedByCtrlC interruptible;
   if (flags == kAbort) abort();

@@ -39,7 +39,7 @@ NCCL_API(ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProper
       refuse_usage(
           "the ncclCommProperties_t was not initialised with NCCL_COMM_PROPERTIES_INITIALIZER");
     }
-    ncclCommProperties_t answer{};  // what is not set here is not supported
+    ncclCommProperties_t answer{};  // a property that is not set here is not supported
     answer.rank = c.rank;
     answer.nRanks = c.size;
     answer.cudaDev = c.device;

@@ -91,7 +91,7 @@ NCCL_API(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
     if (c.finalized) refuse_usage("the communicator was finalized");
     if (c.revoked.exchange(true)) refuse_usage("communicator was revoked before");
     stop(c, "ncclCommRevoke");
-    // What was stopped has returned, and said what came of it.
+    // The stopped call has returned, and has told its result.
     c.async.store(ncclSuccess, std::memory_order_release);
     c.turn.unlock();
     return ncclSuccess;

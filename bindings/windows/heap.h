@@ -44,8 +44,8 @@ class Heap {
   bool find(const void* pointer, std::size_t bytes, HeapSegment* segment);
   void add_user(const HeapUser* user);
 
-  /// Before fork(): what there is becomes private memory, and nothing is added until end_fork().
-  /// Null, or why that cannot be; then there is no end_fork().
+  /// Before fork(): all segments become private memory, and none is added until end_fork(). Null,
+  /// or why that cannot be; then there is no end_fork().
   const char* begin_fork();
   /// After it, on both sides.
   void end_fork();

@@ -104,7 +104,7 @@ void Cluster::find_ports() {
   std::map<int, int> index;  // of ports of the graph
   std::vector<int> of_gpu(k);
   if (network_.ports > 0 || network_.rate > 0) {
-    // What is said of the network counts, and GPUs share its ports evenly.
+    // The description of the network counts, and GPUs share its ports evenly.
     ports_ = network_.ports > 0 ? network_.ports : static_cast<int>(k);
     port_rate_ = network_.rate / 8;
     if (network_.ports == 0) {

@@ -135,7 +135,7 @@ double Costing::on_links(double bytes, bool wide) const {
   return bytes * static_cast<double>(compressed_bytes(type_, kBlock / element_)) / kBlock;
 }
 
-/// What it takes longer to have the kernel copy one of the step's operands than to address it.
+/// How much longer it takes that the kernel copies one of the step's operands than to address it.
 double Costing::copy_ns(const Step& step, double bytes) const {
   const double pages = machine_.copy_pages * bytes / kKiB;
   if (step.sources == 1 && step.destinations == 1) return machine_.copy_ns + pages;

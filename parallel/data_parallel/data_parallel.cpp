@@ -1,4 +1,4 @@
-// What has been ready, and what follows from it. The collectives are in communicate.cpp.
+// Which gradients are ready, and what follows from that. The collectives are in communicate.cpp.
 #include "parallel/data_parallel/data_parallel.h"
 
 #include <fmt/format.h>

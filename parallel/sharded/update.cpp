@@ -30,8 +30,8 @@ void ShardedDataParallel::nothing_in_use(const char* call) const {
   }
 }
 
-// What was gathered of the unit before is void. Stages 1 and 2 gather it anew, if its shards have
-// changed.
+// Earlier gathered parameters of the unit are void. Stages 1 and 2 gather them anew, if its shards
+// have changed.
 void ShardedDataParallel::spread_parameters(UnitState& u, bool changed) {
   u.part.reset();
   if (state_.sharded_parameters()) {

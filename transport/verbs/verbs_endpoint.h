@@ -58,7 +58,7 @@ class VerbsEndpoint final : public Endpoint {
   void poll() override;
   std::uint64_t appended() const override { return channel_.appended(); }
   std::uint64_t completed() const override { return channel_.completed(); }
-  /// What was submitted is the device's matter.
+  /// The device takes care of everything that was submitted.
   bool is_flushed() override { return true; }
   /// When it is, the process may end.
   bool is_delivered() override;

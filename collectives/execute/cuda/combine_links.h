@@ -40,7 +40,7 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
     [[maybe_unused]] std::uint32_t part = 0;
     TUTTI_NO_UNROLL
     for (std::uint32_t s = 0; s < m.sources;) {
-      // All loads, and only then the flags: what is there already takes one trip together.
+      // All loads, and only then the flags: all data that are there already take one trip together.
       Pair pack[kLoads];
       TUTTI_UNROLL
       for (std::uint32_t k = 0; k < kLoads; ++k) {

@@ -283,8 +283,8 @@ class Widened {
   static TUTTI_HD unsigned shift(int i) {
     return 8 * sizeof(Storage) * static_cast<unsigned>(i % kPerWord);
   }
-  /// Elements take turns in the first place, as no variable numbers a register: so what is long is
-  /// there once.
+  /// Elements take turns in the first place, because no variable can number a register: so long
+  /// code is there once.
   template <class F>
   TUTTI_HD void each(const F& f) {
     TUTTI_NO_UNROLL

@@ -208,8 +208,9 @@ TUTTI_HD std::uint32_t unit_of(std::uint64_t bits) {
   return low & (~low + 1);
 }
 
-/// What is left of a word, or lies at an odd address: `n` <= 8 bytes in accesses of less than 8, of
-/// any address that `unit` divides, as a device cannot read across its alignment; zeros after them.
+/// The rest of a word, or a word at an odd address: `n` <= 8 bytes in accesses of less than 8, of
+/// any address that `unit` divides, because a device cannot read across its alignment; zeros after
+/// them.
 TUTTI_HD std::uint64_t load_odd(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
   const std::uint32_t u = unit_of(unit | n | 4);
   std::uint64_t word = 0;

@@ -47,7 +47,8 @@ class LaneWalk : LaneLinks<Block> {
   using Links::wait_for_header, Links::wait_for_slot;
   using typename Links::Wait;
 
-  // Looked up again where they are needed: what is kept through a move takes registers from it.
+  // Looked up again where they are needed: a value that is kept through a move takes registers from
+  // it.
   TUTTI_HD const Range& range() const {
     return Links::template array<Range>(plan().range)[lane().first_range + range_];
   }

@@ -201,8 +201,8 @@ bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
     if (!plain || to != sources_[0].data) destinations_.push_back(to);
   }
   if (scaled) scale_sources(m);
-  // Past the cache goes what nobody looks at soon: not what the kernel reads next, nor what it has
-  // just written.
+  // Data that nobody reads soon go past the cache: not those that the kernel reads next, nor those
+  // that it has just written.
   if (stream_ && action.sends.empty() && arrived == nullptr) options.stream = destinations_.size();
   if (!destinations_.empty()) combine_(destinations_, sources_, m.elements, options);
 
