@@ -50,8 +50,9 @@ struct CudaAllocation {
 /// Of the current device. Throws Error(system) without a driver. From any thread.
 CudaAllocation cuda_allocation_of(const void* memory);
 
-/// Whether kernels of GPU `device` can read and write `memory` of another GPU of this process. They
-/// have access to that GPU's cudaMalloc() memory. Throws Error(system) without a driver.
+/// Whether kernels of GPU `device` can read and write `memory` of another GPU of this process. The
+/// kernels have access to that GPU's cudaMalloc() memory already. Throws Error(system) without a
+/// driver.
 bool cuda_can_address(int device, const void* memory);
 
 /// Handles for the allocation in which `memory` lies, which must hold all `bytes`. The allocation

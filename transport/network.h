@@ -78,7 +78,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   NetworkAddress address() const;
   /// Throws Error where it cannot do as TUTTI_TRANSPORT asks.
   void check() const;
-  /// A process that knows it may connect to this rank.
+  /// A process with this key may connect to this rank.
   const wire::Bytes32& key() const { return key_; }
   struct Peer {
     NetworkAddress address;

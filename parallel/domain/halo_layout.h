@@ -12,7 +12,7 @@
 //     .  b  b  b  b  .     Border (b): the output cells that need the halo.
 //     .  .  .  .  .  .
 //
-// The halo comes one dimension after the other. What a rank sends in the second dimension has the
+// The halo comes one dimension after the other. A rank's messages in the second dimension have the
 // halo of the first one, so corners come by way of a neighbour. That takes 2 messages in each
 // dimension, 2 d in all, where all neighbours at once would be 3^d - 1; the bytes are the same.
 //

@@ -1,9 +1,9 @@
 // Two connections of a network plugin, to a peer and back, as a stream of bytes each way.
 //
 // The sender writes into chunks, and each chunk becomes a message of the plugin. The other end
-// always has the same number of receives posted, into chunks as well. The plugin never gives memory
-// back early that it sends from or receives into. So it gets chunks alone, and neither rings nor
-// users' memory.
+// always has the same number of receives posted, into chunks as well. The plugin cannot be told to
+// give memory back that it sends from or receives into. So it gets chunks alone, and neither rings
+// nor users' memory.
 //
 // If possible, a connection is not closed with receives under way: in some plugins that ends other
 // connections, too. So in the end each side sends as many messages as its peer has receives posted,
