@@ -1,5 +1,5 @@
 // What the ranks of a communicator in different processes of a host share in the host's memory, for
-// kernels of GPUs that may not have each other's memory mapped: an inbox for each rank.
+// kernels of GPUs with memory that other processes may not map: an inbox for each rank.
 //
 //     ways of the pairs with higher ranks | Connections from each rank, by channel
 //

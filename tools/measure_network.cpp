@@ -1,4 +1,4 @@
-// How: a signal's way and what a signal takes as between two cores (measuring.h); sending with
+// How: the latency and the cost of a signal as between two cores (measuring.h); sending with
 // messages that find room, receiving with messages that have come before; the wire with long
 // messages, by one pair of ranks and by all. The figures include the time of the memory: between
 // hosts, messages are not copied, or the sender and the receiver copy them.

@@ -1,6 +1,6 @@
-// NVLink, xGMI and C2C; see check.h. What concerns switches is in check_gpu_switches.cpp. Both ends
-// of a link have a record of it, GPUs of one machine are alike, and a model has so many links and
-// no more: with these three a single wrong record is found and outvoted.
+// NVLink, xGMI and C2C; see check.h. check_gpu_switches.cpp has the switches. Both ends of a link
+// have a record of it, GPUs of one machine are alike, and a model has so many links and no more:
+// with these three a single wrong record is found and outvoted.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Speeds and widths of PCI links; see check.h. What a device runs at is believed as far as it is
-// possible: a GPU in a slot with 8 lanes is slow, not wrong.
+// Speeds and widths of PCI links; see check.h. The check believes the speed at which a device runs,
+// as far as it is possible: a GPU in a slot with 8 lanes is slow, not wrong.
 #include <fmt/format.h>
 
 #include <algorithm>

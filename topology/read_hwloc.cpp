@@ -1,6 +1,6 @@
-// See read_hwloc.h. Objects nest as the machine does: I/O hangs below what it is near to. A first
-// walk finds NUMA domains and packages, a second one the PCI devices; distances come last, as they
-// refer to objects by number.
+// See read_hwloc.h. Objects nest as the machine does: I/O hangs below the object that it is near. A
+// first walk finds NUMA domains and packages, a second one the PCI devices; distances come last, as
+// they refer to objects by number.
 #include "topology/read_hwloc.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// See remote_rank.h. How its connection comes about: of two attempts, one dialled from here and one
-// accepted from there.
+// See remote_rank.h. How its connection comes about, from two attempts: one dialled from here and
+// one accepted from there.
 #include <fmt/format.h>
 #include <sys/epoll.h>
 

@@ -1,5 +1,5 @@
-// See wire.h: the life of links and of the wire, and what drives it. What it sends is in
-// wire_send.cpp, what comes in wire_receive.cpp.
+// See wire.h: the life of links and of the wire, and the functions that drive it. wire_send.cpp has
+// the sending part, wire_receive.cpp the receiving one.
 #include "transport/wire.h"
 
 #include <fmt/format.h>

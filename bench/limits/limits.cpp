@@ -7,7 +7,7 @@
 // - between two barriers, every byte of input is read once, every byte of output written once;
 // - the same with stores that go past the cache.
 //
-// In the measuring loop like a library (bench/peers/loop.h). Forks its ranks itself.
+// The measuring loop treats it like a library (bench/peers/loop.h). It forks its ranks itself.
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// What the data-parallel engine costs, and what it hides. Ranks are processes:
+// The costs of the data-parallel engine, and the communication that it hides. Ranks are processes:
 //
 //     tutti run -n 2 build/bench/data_parallel_bench MODE
 //

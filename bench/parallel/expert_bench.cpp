@@ -1,4 +1,4 @@
-// What the way of tokens to their experts costs. Ranks are processes:
+// The costs of the way of tokens to their experts. Ranks are processes:
 //
 //     tutti run -n 4 build/bench/expert_bench MODE
 //

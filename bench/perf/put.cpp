@@ -2,10 +2,9 @@
 // memory it measures, in turn with each, the least that can be done instead:
 //
 //     time     a put with its signal, there and back; half of that. Limit: the bytes and a counter
-//     in
-//              one cache line (longer ones in front of it), a store and a look.
+//              in one cache line (longer ones in front of it), a store and a look.
 //     stream   puts one after the other, and a signal at the end. Limit: memcpy() to the same
-//     place.
+//              place.
 //
 // The reader looks at each message; all bytes are checked once a size.
 #include <fmt/format.h>

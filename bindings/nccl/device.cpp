@@ -1,5 +1,5 @@
-// The host side of NCCL's device interface. There is no device here: what describes ranks answers,
-// what would make something for device code is refused.
+// The host side of NCCL's device interface. There is no device here: functions that describe ranks
+// answer; functions that would make something for device code refuse.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>

@@ -1,9 +1,9 @@
 // Hierarchical for groups that are hosts: windows inside of a group, links straight across. In each
-// group one rank acts for each rank r of the others, its *deputy* there, and what crosses between
-// two groups passes between r and its deputy. So all ranks of a host have their part of what goes
-// over its wire, every byte crosses as seldom as it can, and nothing is copied on the way: a sum of
-// a group's inputs is made where they are, and goes into the slot; what arrives goes from the slot
-// into all outputs of the group.
+// group one rank acts for each rank r of the others, its *deputy* there. All data that cross
+// between two groups pass between r and its deputy. So all ranks of a host carry their part of the
+// traffic over its wire, every byte crosses as seldom as it can, and nothing is copied on the way:
+// a sum of a group's inputs goes straight into the slot; arriving data go from the slot into all
+// outputs of the group.
 //
 //     all_reduce      every rank owns a chunk. Its deputies send it their groups' sums of the
 //                     chunk; it adds its own group's, and sends the result to the deputies

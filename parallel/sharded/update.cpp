@@ -1,5 +1,5 @@
-// ShardedDataParallel, where it is about gradients and what they change: the end of the backward,
-// the norm, the step.
+// The part of ShardedDataParallel for gradients and what they change: the end of the backward, the
+// norm, the step.
 #include <fmt/format.h>
 
 #include <algorithm>
