@@ -35,7 +35,7 @@ class DeviceNetworkLinks final : Network::Listener {
   bool has_left(int peer) const;
   /// or is gone altogether, so that nothing can be sent to it.
   bool is_gone(int peer) const;
-  /// There may be no rank to take the last messages of this one; that does not matter.
+  /// Perhaps no rank is left to take the last messages of this one; that does not matter.
   void set_failed() { failed_ = true; }
 
  private:

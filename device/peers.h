@@ -48,8 +48,8 @@ class DevicePeers {
   void reach(RankGroup& group, std::span<const int> mine, std::span<const int> ranks,
              const WaitPolicy& policy);
 
-  /// Returns when it is known how collectives go, of all ranks: to be called after reach() of all
-  /// of them. Waits for the first collective of each process. Throws as that.
+  /// Returns when all processes know the way of collectives of all ranks. Call it after reach() of
+  /// all ranks. Waits for the first collective of each process. Throws as reach().
   void agree(RankGroup& group, std::span<const int> mine, const WaitPolicy& policy);
 
   /// Whether collectives go through the host; after agree().

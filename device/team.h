@@ -90,7 +90,7 @@ class DeviceTeam {
   std::vector<Parts> by_gpu(std::vector<Part>& parts) const;
   /// Whether they are of all ranks of this process on their GPU.
   bool are_all(Parts parts) const;
-  /// Throws where the launch of only some ranks would wait for that of others.
+  /// Throws where a launch of only some ranks would wait for the launch of the others.
   void check_default_stream(Parts parts) const;
   /// Throws where a launch of only some ranks would wait, on its stream, for one that waits for it.
   void check_stream(Parts parts);
@@ -103,8 +103,8 @@ class DeviceTeam {
   std::optional<Error> failure() const;
   /// Which kernel waits for long. By the watching thread.
   std::optional<device::LateRank> late();
-  /// Fails the communicator where a kernel has, or a process, and stops all kernels where it has;
-  /// tells what waits for long, and hears of others' windows.
+  /// Fails the communicator where a kernel or a process has failed, and stops all kernels of a
+  /// failed communicator. Tells which kernels wait for long, and hears of others' windows.
   void look(RankGroup& group);
   void join(RankGroup& group, const WaitPolicy& policy);
   /// Whether that was the last one.
@@ -137,8 +137,9 @@ class DeviceTeam {
 std::shared_ptr<DeviceTeam> join_device_team(
     RankGroup& group, const WaitPolicy& policy,
     const std::function<std::shared_ptr<DeviceTeam>()>& make);
-/// And no longer. The last one waits for the GPU. The memory that this process shares is kept until
-/// other processes have let go of it, for which nobody waits but a process that exits, for 2 s.
+/// The rank takes part no longer. The last one waits for the GPU. The memory that this process
+/// shares stays until other processes have let go of it. Nobody waits for that, except a process
+/// that exits, for 2 s.
 void leave_device_team(const std::shared_ptr<DeviceTeam>& team, RankGroup& group);
 /// The team of a communicator in this process, else null.
 std::shared_ptr<DeviceTeam> find_device_team(const Members& group);

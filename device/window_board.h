@@ -70,13 +70,13 @@ class DeviceWindowBoard {
 
   // --- Agreements --------------------------------------------------------------------------------
 
-  /// The answer to a question that the processes answer with yes if all do, once and for good;
-  /// nothing before they have.
+  /// The processes' answer to a question: yes if all say yes, once and for good; nothing before
+  /// they have answered.
   std::optional<bool> agreed(std::uint32_t question) const;
   /// The same, after a vote if it is due. Each process votes when the first of its ranks gets here,
   /// and for that rank. All ranks make the same calls in the same order, so the processes vote on
-  /// the same questions in the same order; `operation`: a hash of the call, to see that. `what`: is
-  /// waited for (PeerWait). Throws Error.
+  /// the same questions in the same order; `operation`: a hash of the call, to see that. `what`
+  /// describes the wait (PeerWait). Throws Error.
   bool agree(RankGroup& group, std::uint32_t question, std::uint64_t operation, bool yes,
              const std::string& what, const WaitPolicy& policy);
 

@@ -46,8 +46,8 @@ class DeviceWindows {
   /// Throws Error: peer_lost, timed_out, or what has failed the communicator.
   std::optional<WindowOffset> find(RankGroup& group, const void* buffer, std::size_t bytes,
                                    const WaitPolicy& policy);
-  /// So much memory of rank `group.rank()`, in a window: its `which`-th (0, 1), valid until its
-  /// next call, or for ever in a graph. Throws Error.
+  /// `bytes` of memory of rank `group.rank()`, in a window: its `which`-th stage (0, 1), valid
+  /// until the rank's next call, or for ever in a graph. Throws Error.
   std::byte* stage(RankGroup& group, std::size_t which, std::size_t bytes,
                    const WaitPolicy& policy);
 

@@ -33,7 +33,7 @@ class ControlBlocks {
   /// The segment of this host.
   const std::shared_ptr<SharedMemory>& segment() const { return segment_; }
 
-  /// That a rank of this host which has not joined will not.
+  /// That some rank of this host has not joined and will not.
   std::optional<Failure> refusal() const;
   bool has_joined(int rank) const { return has(rank, kJoined); }
   bool has_cma(int rank) const { return has(rank, kCmaWorks); }

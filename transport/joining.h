@@ -39,17 +39,18 @@ class Joining {
   State state() const { return state_of(here_.load(std::memory_order_acquire)); }
   bool is_decided() const { return state() >= kDone; }
 
-  /// By one rank of this host, when all of its ranks have joined; whether kernels copy for all.
+  /// One rank of this host calls it when all of the host's ranks have joined. `cma_works`: kernels
+  /// copy for all.
   void say_ready(bool cma_works);
-  /// By a rank of this host that gives up before all of its ranks have joined: false where it is
-  /// too late for that, and the others decide.
+  /// A rank of this host calls it that gives up before all of the host's ranks have joined. False
+  /// where it is too late for that, and the others decide.
   bool give_up(const Failure& failure);
-  /// By one rank of this host, now and then, until it is decided; what it has seen that speaks
-  /// against it, if anything.
+  /// One rank of this host calls it now and then, until there is a decision. `failure`: what that
+  /// rank has seen that speaks against the communicator, if anything.
   void look(const std::optional<Failure>& failure);
   /// Asks `rank` for the decision; a rank that has left names the rank because of which it left.
   void ask(int rank) const;
-  /// This speaks against it.
+  /// `failure` speaks against the communicator.
   void object(const Failure& failure);
   /// For error messages: the first rank of a host that has not said anything yet, or -1.
   int missing() const;

@@ -48,7 +48,7 @@ namespace tutti {
 class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:
   static constexpr std::uint32_t kStreams = 3;
-  /// Apart go long messages of the rank with the higher identity (tcp_endpoint.h).
+  /// kSecond carries the long messages of the rank with the higher identity (tcp_endpoint.h).
   static constexpr std::uint32_t kControl = 0, kData = 1, kSecond = 2;
   /// The stripes, in their order, follow.
   static constexpr std::uint32_t kMostStripes = Endpoint::kMostStripes;
@@ -104,7 +104,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   // Its sockets for data are in the owner's epoll set, as `member * kDataSockets + which`.
   /// There are `events` of socket `which`: drives the wire.
   void on_data(std::size_t which, std::uint32_t events);
-  /// That set tells of room for what is left to be sent, too. False: something has come already.
+  /// That set now tells of room for unsent data, too. False: something has come already.
   bool prepare_to_sleep();
   void after_sleep();
   bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
@@ -113,7 +113,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
 
  private:
-  /// For what a process that ended has sent last, which the kernel still holds.
+  /// For the last data of a process that ended: the kernel still holds them.
   static constexpr std::chrono::milliseconds kLastData{500};
 
   enum class State : std::uint8_t { idle, connecting, up, lost };

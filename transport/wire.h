@@ -79,7 +79,7 @@ class Wire final : Endpoint::Sink {
   void start();
   /// The peer's process has ended: it takes and brings nothing more, but for what is on its way.
   void peer_ended() { peer_ended_.store(true, std::memory_order_release); }
-  /// The last that is sent.
+  /// Sends a good-bye, the last message.
   void say_bye();
   /// Whether the peer has all that was sent, as far as can be told, or never will.
   bool is_delivered();
@@ -136,10 +136,10 @@ class Wire final : Endpoint::Sink {
   void send_rest();
   /// Takes in all that is there of a peer that has ended, or much of it.
   void take_last();
-  /// The reactor listens for what comes, as nobody polls.
+  /// `on`: the reactor listens for what comes, because nobody polls.
   void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
-  // Of links that send from users' memory and post receives, as they say. What a network is at is
-  // waited for.
+  // Of links that send from users' memory and post receives, by the same names. They wait for
+  // transfers that the network is in the middle of.
   void take_back(OutLink& link, const std::byte* begin, const std::byte* end);
   void post(InLink& link, std::span<const InLink::PostedReceive> messages);
   void withdraw_receives(InLink& link);

@@ -40,7 +40,7 @@ static_assert(sizeof(BufferAddresses) == 6 * sizeof(std::uint64_t));
 /// that goes through windows runs on all ranks or on none. So the ranks find out together whether
 /// all their buffers lie in windows, and a rank with a buffer that lies in none (any more) copies
 /// it to one. The first `sure` calls ask, and later ones as often as every `again`-th call with the
-/// same answer.
+/// same answer (0: no later ones).
 template <std::uint32_t sure, std::uint32_t again>
 class Agreement {
  public:
