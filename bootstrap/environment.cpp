@@ -54,9 +54,9 @@ void check_against_plain_variables(const Launcher& launcher, const Placement& pl
                   *rank, *size, launcher.rank, placement.rank, launcher.size, placement.size));
 }
 
-/// MPICH names no job. But PMI_FD is a socket pair that the launcher's proxy on this host made, one
-/// proxy for each job, and the kernel remembers by whom: this holds through wrapper scripts. The
-/// parent is the next best.
+/// MPICH names no job. But the launcher has one proxy for each job on this host, and that proxy
+/// made the socket pair PMI_FD. The kernel remembers which process made it, even through wrapper
+/// scripts. The parent is the next best.
 std::string mpich_job() {
   pid_t proxy = ::getppid();
   if (const auto fd = integer_variable("PMI_FD")) {

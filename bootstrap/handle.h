@@ -1,6 +1,6 @@
-// A handle is what others need to meet a rank later: where it listens, a secret that lets them in,
-// and, for messages, which process it is. It is a plain string, which the program carries to them
-// privately: whoever has it may meet the rank.
+// A handle is all that others need to meet a rank later: the address at which it listens, a secret
+// that lets them in, and, for messages, its process. It is a plain string. The program carries it
+// to them privately, because any process that has it may meet the rank.
 #pragma once
 
 #include <cstdint>

@@ -65,7 +65,8 @@ std::int64_t epoch_ms(WallTime time) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
 }
 
-/// Two lines: the id; when its writer started, in milliseconds, and who that is.
+/// Two lines: the id; when its writer started, in milliseconds, and which process on which host
+/// that is.
 std::string text_from(const UniqueId& id, const Launch& launch) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);

@@ -29,8 +29,8 @@ extern const Launcher kPlainTorchrun;
 
 /// The one that has started this process; null: none that is known.
 const Launcher* find_launcher();
-/// What it says; nothing where it has not started this process. Throws Error(invalid_usage) where
-/// its variables contradict each other.
+/// The placement that its variables say; nothing where it has not started this process. Throws
+/// Error(invalid_usage) where its variables contradict each other.
 std::optional<Placement> placement_from(const Launcher& launcher);
 
 /// The value of a variable; an empty one counts as absent.

@@ -27,10 +27,10 @@ class MeetingPoint {
   /// This rank's, for others. It changes with has_met().
   Handle handle() const;
 
-  /// This rank is called to meet the ranks of `list`, of which it is one: all with the same list
-  /// and `number`, which none of them has used before. rendezvous() is the meeting itself. Throws
-  /// Error: invalid_argument for what is no list of handles, or has not this rank's current one;
-  /// invalid_usage for a number that was used.
+  /// This rank is called to meet the ranks of `list`, itself among them. All are called with the
+  /// same list and the same `number`, which none of them has used before. rendezvous() is the
+  /// meeting itself. Throws Error: invalid_argument for what is no list of handles, or has not this
+  /// rank's current one; invalid_usage for a number that was used.
   Reunion reunion(std::span<const std::string> list, std::uint64_t number);
   /// The ranks have met with `number`: handles from before are old.
   void has_met(std::uint64_t number) { newest_.store(number); }

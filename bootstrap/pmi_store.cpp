@@ -81,7 +81,7 @@ class PmiLines {
   }
   void begin(FileDescriptor socket) { socket_ = std::move(socket); }
 
-  /// The answer to `request`, whose command has to be `command`.
+  /// The answer to `request`; its command has to be `command`.
   Answer ask(const std::string& request, std::string_view command, Deadline deadline) {
     send(request);
     return answer(command, deadline);

@@ -1,5 +1,5 @@
-// What is used of the binary interface of libpmix.so.2, as the PMIx standard has it since
-// version 2. The values are checked against the library's header where the tests find one.
+// The part of libpmix.so.2's binary interface that Tutti uses, as the PMIx standard has it since
+// version 2. The tests check the values against the library's header where they find one.
 #pragma once
 
 #include <cstddef>

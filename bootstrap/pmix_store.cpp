@@ -30,7 +30,7 @@ struct PmixLibrary {
 };
 
 /// The library that this process has already, as a part of an MPI library; that of the launcher
-/// (whose plugins PMIX_PREFIX names, so that no other fits); the system's.
+/// (PMIX_PREFIX names its plugins, so no other fits); the system's.
 void* open_pmix() {
   constexpr const char* kName = "libpmix.so.2";
   constexpr int kHow = RTLD_NOW | RTLD_LOCAL;

@@ -363,7 +363,7 @@ class Client {
 
   wire::FrameReader reader_;
   std::optional<wire::Placement> placement_;
-  bool from_server_ = false;  // the roster is what comes next from the server
+  bool from_server_ = false;  // the server sends the roster next
   std::vector<std::byte> bytes_;
   std::size_t received_ = 0;
   std::optional<RendezvousParent> parent_;

@@ -20,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 5s;  // for a child to say who it is
+constexpr auto kPatience = 5s;  // for a child to name itself
 // What epoll says: the number of a place in the waiting room, or one of these.
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstChild = kListener + 1;
 
@@ -110,7 +110,7 @@ bool RendezvousChildren::hear(std::uint64_t who, Child& child) {
   // It connects again only where it has lost the connection that it had.
   std::erase_if(children_, [&](const auto& other) { return other.second.said.rank == said->rank; });
   child.said = *said;
-  // A child says no more. What it is to hear, it hears when there is something.
+  // A child says no more. It hears the rest when there is something to hear.
   watch(epoll_, EPOLL_CTL_MOD, child.socket, who, 0);
   return !roster_ || feed(who, child);
 }

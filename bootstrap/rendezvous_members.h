@@ -1,6 +1,6 @@
-// The connections of a rendezvous server: those who have proved that they know the secret. What
-// they say is the server's to judge (rendezvous_server.cpp); here it is received, and answers are
-// sent.
+// The connections of a rendezvous server to its members: processes that have proved that they know
+// the secret. This code receives what they say and sends the answers; the server judges what they
+// say (rendezvous_server.cpp).
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ namespace tutti {
 
 struct Meeting;  // rendezvous_server.cpp
 
-/// Somebody who knows the secret.
+/// A process that knows the secret.
 struct Member {
   using Clock = std::chrono::steady_clock;
 
@@ -54,7 +54,7 @@ class RendezvousMembers {
   void admit(FileDescriptor socket, const wire::Session& session, Clock::time_point now);
   bool has(std::uint64_t who) const { return members_.contains(who); }
   Member& at(std::uint64_t who) { return *members_.at(who); }
-  /// Those who wait for an answer.
+  /// The members of `meeting` that wait for an answer.
   std::vector<std::uint64_t> of(const std::shared_ptr<Meeting>& meeting) const;
 
   /// Does what epoll says. True: the member's reader has a whole frame.

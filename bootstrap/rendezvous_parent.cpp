@@ -17,10 +17,11 @@ using namespace std::chrono_literals;
 
 constexpr auto kFirstPause = 2ms;
 constexpr auto kLongestPause = 100ms;  // between two attempts
-// A rank that is gone is named by the server, at once; who cannot connect to it leaves the time.
+// The server names a rank that is gone, at once. A child that cannot connect leaves the server this
+// long.
 constexpr auto kRefusedFor = 1s;
 
-/// Whether a parent that is alive, and has what it takes, does not answer like this.
+/// Whether a parent that is alive, and has the resources, never answers like this.
 bool is_final(const Introduction& attempt) {
   using Reason = Introduction::Reason;
   switch (attempt.reason()) {

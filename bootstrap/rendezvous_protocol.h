@@ -4,10 +4,10 @@
 // they exchange frames (frames.h), which carry MACs:
 //
 //     rank -> server   hello       rank, size, patience, where its children find it, its card
-//     server -> rank   placement   the job's nonce, the roster's size and hash, the parent's
-//     address server -> rank   the roster, where the server is the parent; no frame, as its hash is
-//     known rank -> server   have        it has the roster; or trouble: why it has not server ->
-//     rank   go          all have it; or failed: the first failure, the same for all
+//     server -> rank   placement   the job's nonce, the roster's size and hash, its parent
+//     server -> rank   the roster, where the server is the parent; no frame: its hash is known
+//     rank -> server   have        it has the roster; or trouble: why it has not
+//     server -> rank   go          all have it; or failed: the first failure, the same for all
 //
 //     rank -> parent   child       rank, the job's nonce
 //     parent -> rank   the roster

@@ -55,7 +55,7 @@ constexpr auto kLastWords = 2000ms;       // for ranks to come that have not hea
 constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
                         kChanged = kListener + 2, kRollCall = kListener + 3,
                         kFirstMember = kListener + 4;
-constexpr std::size_t kMostFailed = 64;  // meetings by number whose failures are kept
+constexpr std::size_t kMostFailed = 64;  // so many failures of meetings by number are kept
 
 class Server : Reactor::Handler {
  public:
@@ -223,7 +223,7 @@ class Server : Reactor::Handler {
       if (failed != failed_.end()) return members_.answer(who, failed->second, now_);
       if (const auto wrong = appointments_->judge(hello.about)) {
         members_.answer(who, *wrong, now_);
-        // Those who come to it later hear why.
+        // Ranks that come to it later hear why.
         if (wrong->code() == ErrorCode::mismatch) fail(next_meeting(hello.about.number), *wrong);
         return;
       }
@@ -309,7 +309,7 @@ class Server : Reactor::Handler {
     }
   }
 
-  /// All have joined: says to each from whom it gets the roster.
+  /// All have joined: tells each rank which rank it gets the roster from.
   void place(const std::shared_ptr<Meeting>& meeting) {
     const int size = meeting->round.size();
     meeting->roster = std::make_shared<const std::vector<std::byte>>(meeting->round.roster());
@@ -326,7 +326,7 @@ class Server : Reactor::Handler {
           wire::frame(member.session, wire::FrameType::placement, {wire::bytes_of(placement)}));
       if (here) member.outbox.add(meeting->roster);
     }
-    // Sent after all have one: who is gone ends the round.
+    // Sent after all have one: a member that is gone ends the round.
     for (const std::uint64_t who : members_.of(meeting)) {
       if (members_.has(who)) members_.send(who);
     }
@@ -370,7 +370,7 @@ class Server : Reactor::Handler {
         fail(meeting, error);
       }
     }
-    // Visitors who came before this rank was called.
+    // Visitors that came before this rank was called.
     for (const auto& meeting : std::vector(meetings_.begin(), meetings_.end())) {
       if (meeting->round.phase() != RendezvousRound::Phase::joining) continue;
       if (meeting->round.about() == Appointment{}) continue;
@@ -432,10 +432,10 @@ class Server : Reactor::Handler {
   WaitingRoom waiting_room_;
   RendezvousMembers members_;
   std::list<std::shared_ptr<Meeting>> meetings_;  // that are not over
-  // By number: whose ranks are still coming; of a unique id, also one that has failed.
+  // By number: meetings with ranks still to come; of a unique id, also one that has failed.
   std::map<std::uint64_t, std::shared_ptr<Meeting>> joining_;
   std::map<std::uint64_t, Error> failed_;           // appointments, for those that come late
-  std::map<std::uint64_t, Appointment> questions_;  // by who has asked
+  std::map<std::uint64_t, Appointment> questions_;  // by the member that has asked
 };
 
 FileDescriptor listen_for_meetings(const std::string& address) {

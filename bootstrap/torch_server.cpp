@@ -34,7 +34,7 @@ constexpr auto kForOthersToTake = 10s;
 constexpr int kLookForEndMilliseconds = 10;
 constexpr std::size_t kLongestRequest = 1024;
 
-/// Answers those who ask for one key, and turns away all others.
+/// Answers peers that ask for one key, and turns away all others.
 class OneKeyServer {
  public:
   OneKeyServer(FileDescriptor listener, std::string key, std::string value, Deadline deadline)

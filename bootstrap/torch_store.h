@@ -14,7 +14,7 @@ namespace tutti {
 
 /// What a client says first: the query "validate" (0), and a number in the hosts' byte order.
 extern const std::string_view kTorchGreeting;
-/// What it asks about one key: to wait until it is there, and for its value.
+/// A client's requests about one key: to wait until it is there, and for its value.
 std::string torch_wait_request(const std::string& key);
 std::string torch_get_request(const std::string& key);
 /// A text as it travels.

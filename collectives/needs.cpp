@@ -13,8 +13,8 @@
 namespace tutti {
 namespace {
 
-/// Calls `visit(rank, lane, step, operand, sends)` for every end of a link in the plan, of which
-/// `operand` may be changed.
+/// Calls `visit(rank, lane, step, operand, sends)` for every end of a link in the plan. `visit` may
+/// change `operand`.
 template <class AnyPlan, class Visit>
 void for_each_end(AnyPlan& plan, Visit&& visit) {
   for (auto& part : plan.ranks) {

@@ -1,8 +1,8 @@
 // The verifier: proves a plan, for every possible timing, before it runs.
 //
-// A plan whose ranks meet only in bounded FIFO links is a Kahn network: whatever the timing, every
-// link carries the same sequence of values, so one symbolic run stands for all runs. The verifier
-// makes that run, with exactly the declared slots. It proves:
+// A plan with ranks that meet only in bounded FIFO links is a Kahn network: whatever the timing,
+// every link carries the same sequence of values, so one symbolic run stands for all runs. The
+// verifier makes that run, with exactly the declared slots. It proves:
 //
 //  - form: operands in range, sizes of the k-th send and the k-th receive equal, one lane at each
 //    end of a link, `in` never written (out of place), nothing read before it is written;
@@ -15,11 +15,10 @@
 //  - the right result: every chunk of every rank's `out` is the reduction of exactly the right
 //    contributions, each once, and `completes` is set where it becomes complete;
 //  - equal bits: ranks that hold the same result obtained it by the same expression;
-//  - of a compressed plan of several ranks, more than that: each result is compress(compress(in@0)
-//  +
-//    compress(in@1) + ...). So each input is compressed once, by its own rank; they are summed
-//    once, in the order of the ranks; and that sum is compressed once. No rank addresses another's
-//    memory;
+//  - of a compressed plan of several ranks, more than that: each result is
+//    compress(compress(in@0) + compress(in@1) + ...). So each input is compressed once, by its own
+//    rank; they are summed once, in the order of the ranks; and that sum is compressed once. No
+//    rank addresses another's memory;
 //  - if asked for: invariant bits. Each result is the canonical expression, a balanced tree over
 //    the ranks' inputs in their order (docs/determinism.md); so it has the bits of every other plan
 //    that has this proof. It is rounded once, as what a wide plan carries is not rounded; or the

@@ -251,7 +251,7 @@ namespace {
 /// Blocks of all_to_all_v that are shorter go through links, in one hop instead of two.
 constexpr std::size_t kLeastWindowBlock = std::size_t{8} << 10;
 
-/// What each lane of all_to_all_v runs. In our plans a lane has one block, whose two ends both know
+/// What each lane of all_to_all_v runs. In our plans a lane has one block. Both of its ends know
 /// its size, and so choose alike.
 template <class Cut>
 std::vector<LaneProgram> lanes_of_uneven(const ReadyPlan& ready, const ProgramShape& shape,

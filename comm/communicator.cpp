@@ -270,7 +270,7 @@ Communicator Communicator::split(int color, int key, const Options& options) {
   try {
     return Communicator(i.part(chosen, std::move(keys), id, options));
   } catch (const Error& e) {
-    // Somebody has given up on another rank; why, all of this communicator hear in a moment.
+    // A rank has given up on another one; all of this communicator hear in a moment why.
     const auto soon =
         deadline_after(e.rank() < 0 ? std::chrono::seconds(1) : std::chrono::seconds(0));
     wait_until(soon, [&] { return i.group->liveness().failed(); });

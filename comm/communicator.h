@@ -85,7 +85,7 @@ struct Options {
 struct MemoryUse {
   std::size_t links = 0;    // messages on their way; release_memory() gives it back
   std::size_t staging = 0;  // copies of buffers, and intermediate results; so does it here
-  std::size_t control = 0;  // what the ranks share besides
+  std::size_t control = 0;  // everything else that the ranks share
 };
 
 /// One operation of one rank and its memory. The functions of Communicator fill it. It owns
@@ -274,10 +274,10 @@ class Communicator : public TypedCalls<Communicator> {
   /// Throws invalid_usage if Options::quorum asks for a majority and these ranks are not one.
   Communicator shrink(std::span<const int> excluded, const Options& options = {});
 
-  /// What others need to meet this rank in reconfigure(): a line of text that says where it
-  /// listens, with a secret. The program carries it to them, privately: whoever has it may join the
-  /// rank. It is good until the rank's next reconfigure() that succeeds. The first call opens a
-  /// listener.
+  /// All that others need to meet this rank in reconfigure(): a line of text with the address at
+  /// which it listens, and a secret. The program carries it to them privately: any process that has
+  /// it may join the rank. It is good until the rank's next reconfigure() that succeeds. The first
+  /// call opens a listener.
   std::string handle() const;
   /// The ranks that `handles` name form the next communicator, with the ranks 0, 1, ... in this
   /// order. Exactly these ranks call it, each on any communicator of its own (alone(), one that has

@@ -1,6 +1,6 @@
-// A call of a communicator that has done what it can do at once, and waits for a condition: what
-// the calls of windows (window.h) become. It runs like any other call: on the caller's thread, in a
-// group(), or on the engine. It belongs to no series, so it waits for no other call.
+// A call of a communicator that has done what it can do at once, and waits for a condition. The
+// calls of windows (window.h) become such calls. It runs like any other call: on the caller's
+// thread, in a group(), or on the engine. It belongs to no series, so it waits for no other call.
 #pragma once
 
 #include <chrono>

@@ -32,7 +32,8 @@ struct Draft {
     s.detail = mix(mix(s.detail, plan->identity), limits);
     return s.hash();  // not the sequence: a captured graph runs it many times
   }
-  /// Calls that are agreed on together: whose memory it is, does not depend on their shape.
+  /// Calls of one kind share an agreement. The memory that their buffers lie in does not depend on
+  /// their exact shape.
   std::uint32_t kind() const {
     return static_cast<std::uint32_t>(call->collective) << 8 |
            static_cast<std::uint32_t>(std::bit_width(sizes.largest));
@@ -70,8 +71,8 @@ void agree(DeviceWindows& windows, std::span<Draft> drafts) {
   }
 }
 
-/// Names the buffers as the other processes know them. What they do not know is copied to where
-/// they do, and what they write is copied back: the other ranks count on windows.
+/// Names the buffers as the other processes know them. A buffer that they do not know is copied to
+/// a window, and a result is copied back from there: the other ranks count on windows.
 void name_buffers(DeviceWindows& windows, const Draft& d, DeviceTeam::Part& part) {
   RankGroup& group = *d.impl->group;
   const WaitPolicy& policy = d.impl->policy;

@@ -141,7 +141,7 @@ void launch_together(DeviceTeam& team, const Calls& calls,
   if (calls.empty()) return;
   try {
     launch(team, calls);
-    // Who failed before the team was known could not stop it.
+    // A rank that failed before the team was known could not stop the team.
     if (calls.front().impl->group->liveness().failed()) team.abort();
   } catch (const Error& e) {
     // The other ranks' kernels would wait for one that was not launched.

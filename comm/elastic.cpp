@@ -104,7 +104,8 @@ bool ElasticJob::should_join(Communicator& comm) {
   return agreed_;
 }
 
-/// Offers this rank until the launcher says who meets. `failure`: of the attempt before, if any.
+/// Offers this rank until the launcher says which ranks meet. `failure`: of the attempt before, if
+/// any.
 ElasticJob::Members ElasticJob::meet(const std::string& handle, const std::string& failure,
                                      Deadline until) {
   Members members;
@@ -149,7 +150,7 @@ void ElasticJob::join(Communicator& comm, const Options& options) {
         std::min(left, std::max<std::chrono::nanoseconds>(patience / 4, kShortestAttempt));
     try {
       comm = comm.reconfigure(members.handles, members.number, of_attempt);
-      // Who gives up a moment before its time is up may leave others with a communicator.
+      // A rank that gives up a moment before its time is up may leave others with a communicator.
       Call barrier;
       barrier.timeout = of_attempt.rendezvous_timeout;
       comm.run(barrier);
@@ -164,7 +165,7 @@ void ElasticJob::join(Communicator& comm, const Options& options) {
       failure = fmt::format("round {} failed: {}", members.number, error.what());
       log().info("elastic job: {}", failure);
     }
-    // Those who have it are to hear that this rank does not.
+    // Ranks that have the communicator are to hear that this rank does not.
     comm.abort(fmt::format("round {} of the elastic job has not come about", members.number));
     std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(attempt * 5ms, kLongestPause));
   }

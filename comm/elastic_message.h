@@ -1,6 +1,6 @@
 // What `tutti run --elastic` and a rank tell each other, over a socket that the rank inherits: a
-// message a packet. The rank makes offers; the launcher says which round it wants, and who its
-// members are.
+// message a packet. The rank makes offers; the launcher names the round that it wants, and the
+// members of that round.
 #pragma once
 
 #include <cstddef>

@@ -132,7 +132,8 @@ void Engine::settle(StartedCalls& calls) {
   const std::lock_guard lock(mutex_);
   if (!calls.inbox_.empty()) return;
   leaving = std::move(calls.leaving_);
-  calls.idle_.store(true, std::memory_order_release);  // who waits may destroy `calls` from here on
+  // From here on a waiting thread may destroy `calls`.
+  calls.idle_.store(true, std::memory_order_release);
   settled_.notify_all();
 }
 

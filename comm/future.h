@@ -22,7 +22,7 @@ struct Future::State {
   /// Throws in a child of fork(), which does not have the thread that would complete it.
   void check_process() const;
 
-  /// Of the rank: who waits for the call says so there. None: it is over.
+  /// Of the rank: a caller that waits for the call says so there. None: it is over.
   std::shared_ptr<CallersWaits> callers;
   const std::uint32_t made_in = process_generation();
   std::atomic<bool> done{false};

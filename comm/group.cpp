@@ -97,12 +97,13 @@ int same_rank(int rank, const Members& source, const Members& group) {
   return group.rank_of(source.member(rank));
 }
 
-/// A call of a group has failed: so do its communicators, all of which it has cut off half way.
+/// A call of a group has failed and cut off all of the group's communicators half way: so they
+/// fail, too.
 void fail_all(const std::vector<Kept>& calls, const Error& error) {
   std::set<RankGroup*> all;
   for (const Kept& k : calls) all.insert(k.impl->group.get());
   const bool one = all.size() == 1;
-  // The one whose failure this is, if that can be told: the error names a rank by its number there.
+  // The communicator whose failure this is, if that can be told: it numbers the error's rank.
   const auto is_source = [&](RankGroup* group) {
     return one || (group->liveness().failed() && group->liveness().failure().text == error.what());
   };
@@ -110,8 +111,8 @@ void fail_all(const std::vector<Kept>& calls, const Error& error) {
   RankGroup* const source = found == all.end() ? nullptr : *found;
   const bool known = error.rank() >= 0 && source != nullptr;
   for (RankGroup* const group : all) {
-    // Who has died is said in each communicator's own numbers. One that was aborted, or had a
-    // call that did not match, was often given up by somebody who knew that a rank is dead.
+    // Each communicator names a dead rank by its own number. A communicator that was aborted, or
+    // had a call that did not match, was often given up by a rank that knew of a death.
     if (!group->liveness().failed()) group->liveness().check_peers_first("in a group()");
     if (group->liveness().failed()) continue;
     const int rank = known ? same_rank(error.rank(), *source, *group) : -1;
@@ -175,7 +176,7 @@ void wait_for_all(std::span<Future> futures) {
   }
 }
 
-/// Does what can be done of calls of windows. What is left of them goes to `calls`.
+/// Does what can be done now of calls of windows. The rest of them goes to `calls`.
 void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& calls) {
   for (const KeptOfWindow& k : window_calls) {
     k.window->check(k.call);  // again: what has ended since

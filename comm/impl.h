@@ -61,8 +61,8 @@ struct Communicator::Impl {
   [[noreturn]] void throw_inherited() const;
   /// Throws if the communicator has failed, or the call is wrong. Starts nothing.
   void check(const Call& call) const;
-  /// Runs `check` of a call on memory of the host; what it throws is left where the other ranks,
-  /// which will wait in vain for the call, find it for their own errors.
+  /// Runs `check` of a call on memory of the host. It leaves the error for the other ranks: they
+  /// will wait in vain for the call, and name this error in their own.
   template <class Check>
   void or_tell(Check&& check) const {
     try {
@@ -92,7 +92,7 @@ struct Communicator::Impl {
   void drain_started();
   StartedCalls& started_calls();
   void run_message(const Call& call);
-  /// Runs `run`; what it throws becomes everybody's failure.
+  /// Runs `run`; its exception becomes the failure of all ranks.
   template <class Run>
   void or_fail(Run&& run) {
     try {
@@ -101,7 +101,7 @@ struct Communicator::Impl {
       fail_with(as_error(e));
     }
   }
-  /// Makes what was thrown while an operation ran everybody's failure, and throws that.
+  /// Makes an exception from a running operation the failure of all ranks, and throws that.
   [[noreturn]] void fail_with(const Error& thrown);
 
   /// The prepared form of a collective; checks the call, as far as it is not known to be right.
@@ -132,7 +132,7 @@ struct Communicator::Impl {
     Binding binding;  // of the newest one
   };
   Messages& messages(int peer, bool sends);
-  /// What is bound already for `call`, which is the newest message of its kind again; else null.
+  /// The binding for `call` if it is the newest message of its kind again; else null.
   Messages* repeated_message(const Call& call) const;
   const Binding& bind_message(Messages& messages, const Call& call);
   /// Whether the receiver of a message can, and should, copy it from this rank's memory.

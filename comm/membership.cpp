@@ -1,5 +1,5 @@
-// Communicators whose ranks change: newcomers and members meet by handles, or by a unique id, and
-// form the next one. Whom a rank knows already it stays connected to (membership.h).
+// Communicators that change their ranks: newcomers and members meet by handles, or by a unique id,
+// and form the next one. A rank stays connected to the peers that it knows already (membership.h).
 #include "comm/membership.h"
 
 #include <fmt/format.h>

@@ -27,7 +27,7 @@ MemoryUse Communicator::memory() const {
 void Communicator::release_memory() {
   Impl& i = impl();
   refuse_to_meet("release_memory()");
-  // A call whose future is ready may be under way a moment longer on the engine's thread.
+  // A call may be under way on the engine's thread a moment longer after its future is ready.
   wait_until(deadline_after(std::chrono::seconds(1)), [&] { return !i.has_started(); });
   // The first rank that cannot.
   std::int32_t busy = i.has_started() ? rank() : size();

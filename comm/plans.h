@@ -26,7 +26,8 @@ struct ReadyPlan {
   bool rounds_once = true;     // each result; of the user's own
   bool pulled = false;         // a send: the receiver copies from the sender's memory
   std::uint64_t identity = 0;  // a hash that all ranks with this plan share
-  /// Of all_to_all_v through windows: the plan whose lanes carry short blocks, with equal numbers.
+  /// Of all_to_all_v through windows: the plan with lanes that carry short blocks, with equal
+  /// numbers.
   const ReadyPlan* of_short_blocks = nullptr;
   // Of a user's plan; 0 for ours, which ask for little:
   std::uint32_t tmp_chunks = 0;  // of the rank that has the most
@@ -82,7 +83,7 @@ class Plans {
   }
 
  private:
-  /// As check(), of a call whose bits have to be invariant.
+  /// As check(), of a call that has to give invariant bits.
   void check_invariance(const Signature& call) const;
   bool must_round_once(const Signature& call) const;
   bool must_be_invariant(const Signature& call) const;

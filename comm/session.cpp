@@ -27,14 +27,14 @@ namespace {
 
 constexpr std::uint32_t kVersion = 13;
 
-/// The key of a rank's network, which the others of a meeting are to know, and nobody who reads
-/// what they hand round.
+/// The key of a rank's network. The other ranks of a meeting are to know it; a reader of what they
+/// hand round is not.
 struct HiddenKey {
   wire::Bytes32 salt{};
   wire::Bytes32 bytes{};
 };
 
-/// `key` under what covers it, or what is covered uncovered.
+/// Covers `key`, or uncovers a covered one.
 wire::Bytes32 covered(wire::Bytes32 key, const wire::Bytes32& salt, const wire::Bytes32& secret) {
   const wire::Bytes32 cover = wire::hash(secret, "network key", {salt});
   for (std::size_t i = 0; i < key.size(); ++i) key[i] ^= cover[i];
@@ -121,21 +121,21 @@ std::uint32_t nearest_of(std::span<const std::string> ports, const Options& opti
   return nearest;
 }
 
-/// What leads to ranks on other hosts, which meet this one at `place`: what there is, or a new one;
-/// null where there can be none.
+/// The network to ranks on other hosts, which meet this one at `place`: the one that there is, or a
+/// new one; null where there can be no such ranks.
 std::shared_ptr<Network> network_for(const Membership& membership, const SocketAddress& place,
                                      const Options& options) {
   if (membership.network != nullptr) return membership.network;
   const SocketAddress own = own_address(place, membership.interfaces);
-  // Whoever meets at a loopback address is on this host, unless hosts were told apart by hand.
+  // Ranks that meet at a loopback address are on this host, unless hosts were told apart by hand.
   if (is_loopback(own) && membership.host_id.empty()) return nullptr;
   return std::make_shared<Network>(
       own, membership.interfaces, membership.host_peers->identity(),
       [&](std::span<const std::string> ports) { return nearest_of(ports, options); });
 }
 
-/// What rank 0 asks for, for what goes to other hosts. Throws Error(mismatch) where a rank asks for
-/// more: it would believe that it has it.
+/// The protection of data to other hosts that rank 0 asks for. Throws Error(mismatch) where a rank
+/// asks for more: it would believe that it has that.
 Protection agreed_protection(std::span<const SessionCard> cards) {
   const std::uint32_t agreed = cards.front().network.protection;
   for (std::size_t r = 0; r < cards.size(); ++r) {

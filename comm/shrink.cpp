@@ -18,10 +18,11 @@ using Clock = std::chrono::steady_clock;
 constexpr char kSameList[] =
     "all ranks that stay must call shrink() with the same list, in the same order";
 
-/// What has become of it.
+/// How a rank's shrink() stands.
 enum State : std::uint64_t { kWaiting = 0, kGivenUp = 1, kMismatch = 2, kTimedOut = 3 };
 
-/// The number of a Remark: how often its rank has shrunk so, the State, and on whom it gave up.
+/// The number of a Remark: how often its rank has shrunk so, the State, and the rank that it gave
+/// up on.
 struct Stage {
   std::uint64_t times;
   State state;
@@ -40,8 +41,8 @@ struct Stage {
   static constexpr int kTimesBits = 38;
 };
 
-/// What a Remark says: whom a rank excludes ("3 5!"), of these, whom it has lost ("5!"), and whom
-/// it has lost besides ("7?").
+/// What a Remark says: the ranks that a rank excludes ("3 5!"), those of them that it has lost
+/// ("5!"), and others that it has lost ("7?").
 struct Word {
   std::vector<int> excluded;
   std::vector<int> lost;
@@ -50,7 +51,7 @@ struct Word {
     Word word;
     std::istringstream in(text);
     int rank = 0;
-    // What was left out at the end of a long text has no mark.
+    // A number that is cut off at the end of a long text has no mark.
     for (char mark = 0; in >> rank && in.get(mark);) {
       if (rank < 0 || rank >= ranks) continue;
       if (mark != kExcluded && mark != kBoth && mark != kLost) break;
@@ -155,8 +156,8 @@ class Meeting {
 
   // --- Who is gone ---
 
-  /// As far as this rank knows: who has died, has left or is out of reach, and whom the
-  /// communicator has failed for.
+  /// As far as this rank knows: the ranks that have died, have left or are out of reach, and the
+  /// rank that the communicator has failed for.
   void look_who_is_gone() {
     gone_ = liveness_.dead_ranks();
     for (int r = 0; r < group_.size(); ++r) {
@@ -168,22 +169,22 @@ class Meeting {
     gone_.erase(std::ranges::unique(gone_).begin(), gone_.end());
   }
   bool is_gone(int rank) const { return Word::holds(gone_, rank); }
-  /// Whom the communicator has failed for, which may be there for this rank; -1: nobody.
+  /// The rank that the communicator has failed for; this rank may still reach it. -1: none.
   int lost_by_others() const {
     if (!liveness_.failed()) return -1;
     const Failure failure = liveness_.failure();
     return failure.code == ErrorCode::peer_lost ? failure.rank : -1;
   }
 
-  /// Takes rank `rank`'s word on who is lost.
+  /// Takes rank `rank`'s word on which ranks are lost.
   void learn(int rank, const Word& word) {
     for (const int lost : word.lost) {
       if (lost != group_.rank() && is_gone(lost)) continue;
       if (!group_.same_host(lost)) {
         lose(lost, Loss::died, fmt::format("is lost to rank {}", rank));
       } else if (!group_.same_host(rank) && (lost == group_.rank() || !news_may_come())) {
-        // This rank is there, and so is another one of this host, unless that shows by itself. They
-        // and whoever has lost them do not meet again.
+        // This rank is there, and so is any other of this host, unless its death shows here by
+        // itself. The ranks here and a rank that has lost one of them do not meet again.
         lose(rank, Loss::cut_off, fmt::format("has lost rank {} of this host", lost));
       }
     }

@@ -68,7 +68,7 @@ concept OutputBuffer =
     InputBuffer<R> && std::ranges::borrowed_range<R> && std::is_same_v<ElementOf<R>, T> &&
     !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-/// The base of Communicator, `C`, whose functions with pointers do the work.
+/// The base of Communicator, `C`. Functions of `C` that take pointers do the work.
 template <class C>
 class TypedCalls {
  public:

@@ -22,7 +22,8 @@
 namespace tutti {
 namespace {
 
-// Who has told of its board sends it at once: longer than this takes a peer that is stopped.
+// A peer that has told of its board sends it at once: only one that is stopped takes longer than
+// this.
 constexpr auto kBoardPatience = std::chrono::seconds(10);
 // A copy takes no longer than this, unless its process is stopped in the middle.
 constexpr auto kWriterPatience = std::chrono::seconds(10);
@@ -220,7 +221,7 @@ void Window::Impl::end(WindowState state) noexcept {
   if (!inherited) {
     try {
       if (board_) {
-        // release: who sees it sees the signals before.
+        // release: a rank that sees the state sees the signals before it.
         board_.set_state(state, std::memory_order_release);
         heavy_fence();
         wait_for_writers();

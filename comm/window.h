@@ -95,7 +95,7 @@ class Window {
   /// end(). Where the communicator has failed, it ends the window and throws.
   void close();
   /// Ends this rank's part, without the others. When it returns, nobody writes to the memory, and
-  /// nobody will: who puts or signals later, or waits for a signal of this rank, gets
+  /// nobody will. A rank that puts or signals later, or waits for a signal of this rank, gets
   /// Error(invalid_usage). The end of the communicator ends its windows, too.
   void end() noexcept;
   explicit operator bool() const { return impl_ != nullptr; }

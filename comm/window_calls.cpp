@@ -75,7 +75,7 @@ class SignalsAreThere final : public Condition {
     if (!window_->ended && !window_->has_closed(peer_)) return false;
     // What the peer gave before it ended its part is there by now.
     if (counter_.load(std::memory_order_acquire) >= target_) return true;
-    // A failure is the better explanation; who waits throws it.
+    // A failure is the better explanation; the thread that waits throws it.
     return in_vain_ = !liveness_.failed() && is_settled();
   }
   std::optional<Error> error() const override {

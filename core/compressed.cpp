@@ -48,7 +48,7 @@ struct Float32Code {
   static HWY_INLINE WordVector encode(FloatVector value) { return hn::BitCast(Words(), value); }
 };
 
-// Of whole blocks and, with kWhole false, of one that is short: what is missing of it counts as 0.
+// For whole blocks and, with kWhole false, for a short one: its missing elements count as 0.
 template <class Code, bool kWhole>
 class Block {
  public:

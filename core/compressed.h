@@ -2,10 +2,10 @@
 // it.
 //
 // Floats travel in blocks that share a scale, as in the MXINT8 format (Open Compute Project,
-// Microscaling Formats (MX) Specification 1.0, 2023). A block is what 64 bytes hold: 32 elements of
-// 16 bits, or 16 of float32. Its first byte is the exponent of the scale, a power of two; a signed
-// byte for each element follows. So 64 bytes become 33 (16-bit types) or 17 (float32), and blocks
-// begin where chunks of a plan can begin.
+// Microscaling Formats (MX) Specification 1.0, 2023). A block has the elements of 64 bytes: 32
+// elements of 16 bits, or 16 of float32. Its first byte is the exponent of the scale, a power of
+// two; a signed byte for each element follows. So 64 bytes become 33 (16-bit types) or 17
+// (float32), and blocks begin where chunks of a plan can begin.
 //
 // Why integers: of numbers of about the same size, as the gradients of a layer are, an integer
 // keeps seven bits of the largest and a float8_e4m3 three. Why powers of two: to scale is exact, so
@@ -44,9 +44,9 @@ constexpr std::size_t compressed_bytes(DataType type, std::size_t count) {
 }
 
 /// combine() of sums, where operands may be compressed: the first `compressed_destinations`, and
-/// the sources with a 1 in `compressed_sources` (as many as `sources`). float32 holds what is read;
-/// the sum is made in the order of the sources, and divided if the options say so. If a destination
-/// is compressed, the sum is compressed once, and every destination gets what it has become: a
+/// the sources with a 1 in `compressed_sources` (as many as `sources`). It reads all sources as
+/// float32, sums them in their order, and divides the sum if the options say so. If a destination
+/// is compressed, the sum is compressed once, and every destination gets the compressed value: a
 /// plain one gets it in `type`. A single compressed source, with no division, goes on bit for bit.
 /// Prescale is for plain sources; `canonical` and `stream` have no effect. A plain destination may
 /// be one of the plain sources. Any alignment. Thread-safe. Throws Error(internal) for a type that

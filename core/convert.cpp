@@ -1,4 +1,4 @@
-// Compiled once per instruction set, as combine_kernels.cpp is, of which it has the conversions.
+// Compiled once per instruction set, as combine_kernels.cpp is. It has the same conversions.
 #include "core/convert.h"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 // foreach_target.h includes again for each, before that. All such files have the same ones: they
 // share conversions (combine_vectors-inl.h).
 //
-// SSSE3 is left out (every machine of interest has SSE4), and so are the targets whose vectors have
-// no size at compile time, which the loops keep in arrays; ARM machines use NEON.
+// SSSE3 is left out: every machine of interest has SSE4. The targets with vectors of no fixed size
+// at compile time are left out, too: the loops keep vectors in arrays. ARM machines use NEON.
 #pragma once
 
 #undef HWY_DISABLED_TARGETS

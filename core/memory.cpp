@@ -90,7 +90,7 @@ Entry make(std::size_t rounded) {
   const int fd = memfd_create("tutti-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) refuse_window(rounded, errno);
   void* base = MAP_FAILED;
-  // Sealed, so that nobody who maps it can be made to fault.
+  // Sealed, so that no process that maps it can be made to fault.
   if (ftruncate(fd, static_cast<off_t>(rounded)) == 0 &&
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
     base = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -124,8 +124,8 @@ void tell_observers(const Entry& w) {
 }
 
 /// Ends a window that is in the registry no more, nor mapped here. Its pages go at once: other
-/// ranks have it mapped until they hear that it is gone, which they may be slow to do. (Not where a
-/// child of fork() may have it too: what it sees there must stay.)
+/// ranks have it mapped until they hear that it is gone, and they may be slow to hear. (Not where a
+/// child of fork() may have it too: the child's data there must stay.)
 void release(const Entry& w, bool keep_pages = false) {
   tell_observers(w);
   if (!keep_pages && w.forks == forks_so_far()) {
@@ -166,7 +166,7 @@ bool copy(long system_call, int fd, std::byte* memory, std::size_t bytes) {
   return true;
 }
 
-/// Puts `with`, which is mapped elsewhere, in the place of what is at `base`.
+/// Moves the mapping `with` to `base`, in place of the one there.
 bool replace(std::byte* base, void* with, std::size_t bytes) {
   return mremap(with, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, base) != MAP_FAILED;
 }

@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// A variable whose name begins with TUTTI_ and is not that of a setting. Variables of tests
+/// A variable with a name that begins with TUTTI_ and is not that of a setting. Variables of tests
 /// (TUTTI_TEST_) do not count.
 struct UnknownSetting {
   std::string name;
@@ -19,8 +19,8 @@ std::vector<UnknownSetting> unknown_settings();
 /// Logs a warning for each that resembles a setting, at the first call.
 void warn_of_mistyped_settings();
 
-/// Describes the settings in the environment whose values do not parse or are out of range. A text
-/// may have any value here.
+/// Describes the settings in the environment with values that do not parse or are out of range. A
+/// text may have any value here.
 std::vector<std::string> unreadable_settings();
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 // combine() of operands that differ in width: some hold float32 for elements of a 16- or 8-bit
-// float type. float32 is what combine() reduces these types in, so a partial sum that is stored so
+// float type. combine() reduces these types in float32, so a partial sum that is stored as float32
 // is not rounded (Format::wide in collectives/plan.h).
 #pragma once
 

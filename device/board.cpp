@@ -33,7 +33,7 @@ void DeviceBoard::publish(int rank, const Card& card) {
   c.most_blocks = card.most_blocks;
   c.carrier = card.carrier;
   c.segment = card.segment;
-  // release: whoever sees the bit sees the rest.
+  // release: a reader that sees the bit sees the rest.
   c.state.fetch_or(kShown, std::memory_order_release);
 }
 

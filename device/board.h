@@ -1,6 +1,6 @@
 // Where the processes of a communicator on one host tell each other of their memory on GPUs: a card
-// for each rank, in the shared memory of the host (DeviceCard). Who leaves takes the card away, and
-// keeps the memory itself until nobody can have it mapped any more.
+// for each rank, in the shared memory of the host (DeviceCard). A rank that leaves takes its card
+// away, and keeps the memory until no process can have it mapped any more.
 //
 //     owner     publishes its card | ... | takes it away | frees, once no other process maps
 //     importer  says that it maps | looks for the card | maps | ... | unmaps | says so
@@ -38,8 +38,8 @@ static_assert(sizeof(DeviceCard) <= ControlBlock::kAreaBytes);
 inline DeviceCard& device_card(ControlBlock& control) {
   return reinterpret_cast<DeviceCard&>(control.area);
 }
-/// When what a card names, and its rank has sent before it showed the card, must have come: only
-/// from a process that is stopped does it take so long.
+/// When the data must have come that a card names: its rank sends them before it shows the card.
+/// Only from a stopped process do they take so long.
 inline Deadline deadline_of_sent() { return deadline_after(std::chrono::seconds(10)); }
 
 class DeviceBoard {
@@ -50,7 +50,7 @@ class DeviceBoard {
   struct Card {
     std::array<std::uint64_t, 2> gpu{};  // device::Device::identity()
     std::uint32_t most_blocks = 0;       // that it runs side by side
-    std::int32_t carrier = 0;            // the rank whose socket has the segment's descriptor
+    std::int32_t carrier = 0;  // the rank with the socket that has the segment's descriptor
     CudaMemoryHandle segment;
   };
   // Those of one rank are for ranks of this host alone.

@@ -1,12 +1,12 @@
-// The kernels of this process's ranks, reaching other processes through the host: for each rank a
-// second segment, in pinned memory, with an executor of its own, and for each rank of another
-// process memory that stands for that rank's segment, from which a thread takes what the kernels
-// write there (proxy.h). To the kernels it is a segment and peers' segments as ever. What such a
-// rank is linked by, the host's memory or the network, makes no difference here, but for when the
-// links are made: inside a host when the other process has shown itself, across when a call needs
-// them.
+// How the kernels of this process's ranks reach other processes through the host. Each rank has a
+// second segment, in pinned memory, with an executor of its own. For each rank of another process,
+// more pinned memory stands for that rank's segment; a thread takes from it what the kernels write
+// there (proxy.h). The kernels see a segment and peers' segments as ever. Whether the links to such
+// a rank go through the host's memory or over the network makes no difference here, except for the
+// time at which they are made: inside a host when the other process has shown itself, across when a
+// call needs them.
 //
-// Messages are Simple, whose counters come after the data: of LL's, nobody but the receiver knows
+// Messages are Simple: the counters come after the data. Of LL messages, only the receiver knows
 // when they are complete.
 #pragma once
 
@@ -88,7 +88,7 @@ class DeviceHostSlots {
   const DeviceInboxes& inboxes_;
   const std::vector<int> here_;
   Memory near_;  // by executor
-  // By executor, then rank; none for those of this process, and to whom there are no links.
+  // By executor, then rank; none for ranks of this process, and for ranks without links.
   std::vector<Memory> far_;
   // By rank of this process, from join() on; before the links that are theirs.
   std::map<int, std::unique_ptr<DeviceNetworkLinks>> networks_;

@@ -1,10 +1,10 @@
-// What the ranks of a communicator in different processes of a host share in its memory for the
-// sake of kernels whose GPUs' memory may not be mapped there: an inbox for each rank.
+// What the ranks of a communicator in different processes of a host share in the host's memory, for
+// kernels of GPUs with memory that other processes may not map: an inbox for each rank.
 //
 //     ways of the pairs with higher ranks | Connections from each rank, by channel
 //
-// Which way a pair of ranks talks is decided once, by whichever of the two first has to know. The
-// memory is sparse: Connections that are never used take none.
+// The first rank of a pair that has to know decides, once, which way the two talk. The memory is
+// sparse: Connections that are never used take none.
 #pragma once
 
 #include <cstddef>

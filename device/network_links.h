@@ -20,10 +20,10 @@ namespace tutti {
 
 class DeviceNetworkLinks final : Network::Listener {
  public:
-  /// The links of rank `group.rank()`, whose communicator has ranks on other hosts. They may
+  /// The links of rank `group.rank()` to the ranks of its communicator on other hosts. They may
   /// outlive `group`.
   explicit DeviceNetworkLinks(RankGroup& group);
-  /// Published messages are sent, or never will be; nobody uses the links any more.
+  /// By now the published messages are sent, or never will be, and nobody uses the links any more.
   ~DeviceNetworkLinks() override;
   DeviceNetworkLinks(const DeviceNetworkLinks&) = delete;
   DeviceNetworkLinks& operator=(const DeviceNetworkLinks&) = delete;
@@ -35,7 +35,7 @@ class DeviceNetworkLinks final : Network::Listener {
   bool has_left(int peer) const;
   /// or is gone altogether, so that nothing can be sent to it.
   bool is_gone(int peer) const;
-  /// There may be no rank to take the last messages of this one; that does not matter.
+  /// Perhaps no rank is left to take the last messages of this one; that does not matter.
   void set_failed() { failed_ = true; }
 
  private:

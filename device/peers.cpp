@@ -123,7 +123,7 @@ void DevicePeers::show(const Members& group) {
     Peer& self = peers_[static_cast<std::size_t>(rank)];
     const CudaExport e = shares_ && others ? share(*executor, shape_.bytes()) : CudaExport{};
     self.why_not = e.why;
-    // Before the card, so that who has seen it finds the descriptor.
+    // Before the card, so that a rank that has seen the card finds the descriptor.
     for (int peer = 0; peer < group.size() && e.fd; ++peer) {
       if (board_.is_local(peer) || !board_.is_here(peer)) continue;
       group.host_peers().send(group.member(peer), descriptor_key(group, rank), e.fd);
@@ -137,7 +137,7 @@ void DevicePeers::show(const Members& group) {
 void DevicePeers::reach(RankGroup& group, std::span<const int> mine, std::span<const int> ranks,
                         const WaitPolicy& policy) {
   if (!spans_processes_) return;
-  for (const int r : group.ranks_here()) {  // whoever is there
+  for (const int r : group.ranks_here()) {  // the ranks that are there
     if (!board_.is_gone(r)) connect(group, mine, r);
   }
   PeerWait wait(group, policy, "make its first call on GPU memory");
@@ -262,7 +262,7 @@ void DevicePeers::agree(RankGroup& group, std::span<const int> mine, const WaitP
     const auto knows = [&](int rank) { return agreed_[static_cast<std::size_t>(rank)]; };
     if (std::ranges::all_of(mine, knows)) return;
   }
-  // For all ranks of this process, whose calls may come after this one, on the same thread.
+  // For all ranks of this process: their calls may come after this one, on the same thread.
   const bool through_host =
       spans_hosts() || !agreements_->agree(group, kMapsAll, 0, maps_all(),
                                            "make its first collective on GPU memory", policy);

@@ -1,12 +1,12 @@
 // The segments of a communicator's ranks, as one process's kernels address them: its own ranks' as
 // they are, those of other processes mapped when a call first needs them, for each of its GPUs.
 //
-// Where one of two ranks cannot map the other's, or must not (TUTTI_CUDA_IPC), messages between the
-// two go through the host (host_slots.h). So do all collectives of the communicator then, as
-// their ranks have to agree on how data travels.
+// Where one of two ranks cannot map the other's segment, or must not (TUTTI_CUDA_IPC), messages
+// between the two go through the host (host_slots.h). Then all collectives of the communicator do,
+// too, because its ranks have to agree on the way of the data.
 //
-// Ranks on other hosts are reached through the host and the network, and without waiting for them:
-// nothing is agreed on with them that they do not know by themselves.
+// Kernels reach ranks on other hosts through the host and the network, and this rank does not wait
+// for them: they know by themselves all that has to be agreed on.
 #pragma once
 
 #include <chrono>
@@ -41,15 +41,15 @@ class DevicePeers {
   /// Rank `group.rank()`, of this process, takes part.
   void join(RankGroup& group);
 
-  /// Returns when the kernels of `mine`, ranks of this process whose calls this thread makes, can
-  /// reach the memory of `ranks`. Waits for the first call on GPU memory of the processes of this
-  /// host that have it, as long as `policy` says. Throws Error: peer_lost, timed_out, or what has
-  /// failed the communicator.
+  /// Returns when the kernels of `mine`, the ranks of this process for which this thread makes the
+  /// calls, can reach the memory of `ranks`. Waits for the first call on GPU memory of the
+  /// processes of this host that have it, as long as `policy` says. Throws Error: peer_lost,
+  /// timed_out, or what has failed the communicator.
   void reach(RankGroup& group, std::span<const int> mine, std::span<const int> ranks,
              const WaitPolicy& policy);
 
-  /// Returns when it is known how collectives go, of all ranks: to be called after reach() of all
-  /// of them. Waits for the first collective of each process. Throws as that.
+  /// Returns when all processes know the way of collectives of all ranks. Call it after reach() of
+  /// all ranks. Waits for the first collective of each process. Throws as reach().
   void agree(RankGroup& group, std::span<const int> mine, const WaitPolicy& policy);
 
   /// Whether collectives go through the host; after agree().
@@ -93,7 +93,7 @@ class DevicePeers {
   /// Of this process's ranks.
   void connect_here();
   void show(const Members& group);
-  /// Whether rank `rank` of another process has ended what it had shown these.
+  /// Whether rank `rank` of another process has left, and so ended what it had shown `mine`.
   bool has_left(std::span<const int> mine, int rank) const;
   /// Whether `mine` are connected to rank `rank`; connects them if its card is there.
   bool connect(RankGroup& group, std::span<const int> mine, int rank);

@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLook = 1ms;
 constexpr auto kShortestSleep = 50us;
 constexpr auto kLongestSleep = 1ms;
-// Of a process that exits, whose messages somebody may not have taken yet.
+// Of a process that exits: a peer may not have taken all of its messages yet.
 constexpr auto kGrace = 1800ms;
 
 /// Bytes of a slot until the last that is not zero, in steps of 64.
@@ -138,7 +138,8 @@ bool ProxyLink::deliver(std::uint32_t channel) {
 
 bool ProxyLink::is_flushed() const {
   for (std::uint32_t c = 0; c < channels_.size(); ++c) {
-    // What the thread has forwarded is what it gave back. relaxed: nothing is read on its account.
+    // The credit that the thread gave back counts the messages that it has forwarded. relaxed:
+    // nothing is read on its account.
     const std::uint64_t next = device::load_relaxed(credit_of_sent(c)) + 1;
     const std::uint64_t header = device::load_relaxed(sent_header(c, next));
     if (static_cast<std::uint32_t>(header) == static_cast<std::uint32_t>(next)) return false;
@@ -174,7 +175,7 @@ void DeviceProxy::add(std::shared_ptr<ProxyLink> link) {
     const std::lock_guard lock(mutex_);
     new_links_.push_back(std::move(link));
   }
-  // release: orders nothing that the mutex does not; but whoever sees it takes the mutex.
+  // release: orders nothing that the mutex does not. The thread that sees it takes the mutex.
   changed_.store(true, std::memory_order_release);
   wake();
 }

@@ -56,7 +56,7 @@ void check_count(std::span<const int> ordinals) {
 struct DeviceTeams {
   std::mutex mutex;
   std::map<std::uint64_t, std::weak_ptr<DeviceTeam>> by_key;
-  std::vector<std::shared_ptr<DeviceTeam>> for_ever;  // whose memory must not be freed
+  std::vector<std::shared_ptr<DeviceTeam>> for_ever;  // their memory must not be freed
 
   static DeviceTeams& all() {
     static auto* const instance = new DeviceTeams;  // communicators may end with the process
@@ -350,7 +350,7 @@ std::optional<Error> DeviceTeam::failure() const {
   }
   std::optional<Error> first;
   for (Error& failure : failures) {
-    // Who waits in vain only suffers from what another one can explain.
+    // A rank that timed out may only suffer from what another failure explains.
     if (!first || first->code() == ErrorCode::timed_out) first = std::move(failure);
   }
   return first;

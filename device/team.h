@@ -1,8 +1,8 @@
 // The ranks of a communicator that are threads of this process, on the GPU that they share, or on
-// several: an executor each, and launches of one or several of those on a GPU. One object per
-// communicator and process; it lives until the last of these ranks has left, because the others'
-// kernels may still write into a rank's segment, and until what its kernels have sent through the
-// host, to other processes or hosts, has got on its way.
+// several: an executor each, and launches of one or several of those on a GPU. There is one object
+// per communicator and process. It lives until the last of these ranks has left, because the
+// others' kernels may still write into a rank's segment. It also lives until all data that its
+// kernels have sent through the host, to other processes or hosts, are on their way.
 #pragma once
 
 #include <chrono>
@@ -42,8 +42,9 @@ class DeviceTeam {
     return executors_.of(rank).device().is_capturing(stream);
   }
 
-  /// Null where all ranks are in this process, on one GPU: its memory is addressed as it is. And
-  /// where some are on other hosts: all ranks would have to agree on what goes through windows.
+  /// Null where all ranks are in this process, on one GPU: they address its memory as it is. Null,
+  /// too, where some are on other hosts: all ranks would have to agree on the calls that go through
+  /// windows.
   DeviceWindows* windows() const { return windows_.get(); }
 
   /// Of a buffer, beside the kernel.
@@ -81,7 +82,7 @@ class DeviceTeam {
   DeviceExecutors make_executors(
       const Members& group,
       const std::function<std::shared_ptr<device::Device>(int ordinal)>& open);
-  /// The one of a rank's whose links its collectives take.
+  /// The one of a rank's executors that has the links of its collectives.
   device::Executor& collective_executor(int rank) {
     return peers_.collectives_through_host() ? peers_.host()->executor(rank) : executors_.of(rank);
   }
@@ -89,7 +90,7 @@ class DeviceTeam {
   std::vector<Parts> by_gpu(std::vector<Part>& parts) const;
   /// Whether they are of all ranks of this process on their GPU.
   bool are_all(Parts parts) const;
-  /// Throws where the launch of only some ranks would wait for that of others.
+  /// Throws where a launch of only some ranks would wait for the launch of the others.
   void check_default_stream(Parts parts) const;
   /// Throws where a launch of only some ranks would wait, on its stream, for one that waits for it.
   void check_stream(Parts parts);
@@ -102,8 +103,8 @@ class DeviceTeam {
   std::optional<Error> failure() const;
   /// Which kernel waits for long. By the watching thread.
   std::optional<device::LateRank> late();
-  /// Fails the communicator where a kernel has, or a process, and stops all kernels where it has;
-  /// tells what waits for long, and hears of others' windows.
+  /// Fails the communicator where a kernel or a process has failed, and stops all kernels of a
+  /// failed communicator. Tells which kernels wait for long, and hears of others' windows.
   void look(RankGroup& group);
   void join(RankGroup& group, const WaitPolicy& policy);
   /// Whether that was the last one.
@@ -136,8 +137,9 @@ class DeviceTeam {
 std::shared_ptr<DeviceTeam> join_device_team(
     RankGroup& group, const WaitPolicy& policy,
     const std::function<std::shared_ptr<DeviceTeam>()>& make);
-/// And no longer. The last one waits for the GPU. The memory that this process shares is kept until
-/// other processes have let go of it, for which nobody waits but a process that exits, for 2 s.
+/// The rank takes part no longer. The last one waits for the GPU. The memory that this process
+/// shares stays until other processes have let go of it. Nobody waits for that, except a process
+/// that exits, for 2 s.
 void leave_device_team(const std::shared_ptr<DeviceTeam>& team, RankGroup& group);
 /// The team of a communicator in this process, else null.
 std::shared_ptr<DeviceTeam> find_device_team(const Members& group);

@@ -13,11 +13,11 @@
 namespace tutti {
 namespace {
 
-// A look at the others now and then, whether somebody rings or not.
+// A look at the others now and then, whether one rings or not.
 constexpr timespec kLookEvery{0, 20'000'000};
 
 void ring(std::atomic<std::uint32_t>& doorbell) {
-  // release: who wakes finds what was written before.
+  // release: the thread that wakes finds what was written before.
   doorbell.fetch_add(1, std::memory_order_release);
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&doorbell), FUTEX_WAKE, 1, nullptr, nullptr,
           0);
@@ -42,7 +42,7 @@ struct alignas(kCacheLine) DeviceWindowBoard::Page {
   std::array<Ballot, 2> ballots;
 };
 
-/// This process's answer to the one whose page that rank made.
+/// This process's answer to the process of the rank that made the page.
 struct alignas(kCacheLine) DeviceWindowBoard::Answer {
   std::atomic<std::uint64_t> notice;  // twice the number of the newest notice; plus 1: refused
 };
@@ -129,7 +129,7 @@ bool DeviceWindowBoard::is_gone(int process) const { return cards_.is_gone(proce
 void DeviceWindowBoard::post(const Notice& notice, const FileDescriptor& fd) {
   const std::vector<int> others = processes();
   const std::uint64_t number = posted_ + 1;
-  // Before the notice, so that who has read it finds the descriptor.
+  // Before the notice, so that a process that has read it finds the descriptor.
   for (const int p : others) {
     if (fd)
       host_peers_->send(members_[static_cast<std::size_t>(p)], mix(page_key(maker_), number), fd);
@@ -139,7 +139,7 @@ void DeviceWindowBoard::post(const Notice& notice, const FileDescriptor& fd) {
   mine.opens = notice.opens ? 1 : 0;
   mine.handle = notice.handle;
   posted_ = number;
-  // release: whoever sees the number sees the rest.
+  // release: a reader that sees the number sees the rest.
   mine.notices.store(number, std::memory_order_release);
   for (const int p : others) ring(page(*process_of(p).memory).doorbell);
 }
@@ -242,7 +242,7 @@ bool DeviceWindowBoard::vote(RankGroup& group, std::uint64_t number, std::uint64
   Ballot& mine = page(*mine_).ballots[number % 2];
   mine.operation = operation;
   mine.yes = yes ? 1 : 0;
-  // release: whoever sees the number sees the rest.
+  // release: a reader that sees the number sees the rest.
   mine.number.store(number, std::memory_order_release);
   bool all = yes;
   PeerWait wait(group, policy, what);

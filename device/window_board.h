@@ -27,7 +27,7 @@ namespace tutti {
 
 class DeviceWindowBoard {
  public:
-  /// Sends this process's page to the others, who may look for it once they see a card.
+  /// Sends this process's page to the others. They may look for it once they see a card.
   explicit DeviceWindowBoard(RankGroup& group);
 
   struct Notice {
@@ -50,7 +50,8 @@ class DeviceWindowBoard {
 
   // --- The owner; one thread at a time -----------------------------------------------------------
 
-  /// Once all pages are known and all have answered what was posted before. `fd`: of the handle.
+  /// Call it once all pages are known and all processes have answered the notice before. `fd`: of
+  /// the handle.
   void post(const Notice& notice, const FileDescriptor& fd);
   /// A process that has not answered the newest notice; -1: none. From any thread.
   int awaited() const;
@@ -69,13 +70,13 @@ class DeviceWindowBoard {
 
   // --- Agreements --------------------------------------------------------------------------------
 
-  /// The answer to a question that the processes answer with yes if all do, once and for good;
-  /// nothing before they have.
+  /// The processes' answer to a question: yes if all say yes, once and for good; nothing before
+  /// they have answered.
   std::optional<bool> agreed(std::uint32_t question) const;
   /// The same, after a vote if it is due. Each process votes when the first of its ranks gets here,
   /// and for that rank. All ranks make the same calls in the same order, so the processes vote on
-  /// the same questions in the same order; `operation`: a hash of the call, to see that. `what`: is
-  /// waited for (PeerWait). Throws Error.
+  /// the same questions in the same order; `operation`: a hash of the call, to see that. `what`
+  /// describes the wait (PeerWait). Throws Error.
   bool agree(RankGroup& group, std::uint32_t question, std::uint64_t operation, bool yes,
              const std::string& what, const WaitPolicy& policy);
 
@@ -108,8 +109,8 @@ class DeviceWindowBoard {
   mutable std::mutex mutex_;        // of what follows
   std::vector<Process> processes_;  // by rank
 
-  // One vote at a time. Not a lock that is held meanwhile: a rank whose vote is over would wait for
-  // the next one, of a rank that is ahead, and others, in kernels, for it.
+  // One vote at a time. No lock is held during a vote: a rank that has its vote behind it would
+  // wait for the next vote, of a rank that is ahead, while other ranks wait for it in kernels.
   mutable std::mutex votes_mutex_;  // of what follows
   std::condition_variable vote_ended_;
   bool votes_now_ = false;

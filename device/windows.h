@@ -5,12 +5,12 @@
 // in its window differs from rank to rank, and so may everything else.
 //
 //     find     a buffer's window and its place there; opens the window if it is not open
-//     stage    what a buffer that lies in none (memory that cannot be shared) is copied to
+//     stage    memory to which a buffer is copied that lies in no window (it cannot be shared)
 //     agree    before the first call of a kind: do all buffers lie in windows? Else it goes without
 //
-// An allocation that is gone is known by its id, though its address is in use again: its window
-// is closed, and nobody is ever given it. Others map it until they have read that, at most about
-// 0.1 s; so long its memory is not free.
+// The id of an allocation tells that it is gone, even when its address is in use again: its window
+// is closed, and no process gets it any more. Others keep it mapped until they have read that, for
+// about 0.1 s at most. For so long its memory is not free.
 #pragma once
 
 #include <atomic>
@@ -46,18 +46,18 @@ class DeviceWindows {
   /// Throws Error: peer_lost, timed_out, or what has failed the communicator.
   std::optional<WindowOffset> find(RankGroup& group, const void* buffer, std::size_t bytes,
                                    const WaitPolicy& policy);
-  /// So much memory of rank `group.rank()`, in a window: its `which`-th (0, 1), valid until its
-  /// next call, or for ever in a graph. Throws Error.
+  /// `bytes` of memory of rank `group.rank()`, in a window: its `which`-th stage (0, 1), valid
+  /// until the rank's next call, or for ever in a graph. Throws Error.
   std::byte* stage(RankGroup& group, std::size_t which, std::size_t bytes,
                    const WaitPolicy& policy);
 
   // --- For the thread that looks after the others ------------------------------------------------
 
-  /// Maps, or lets go of, what the others say; closes windows whose memory is gone. Does not wait
-  /// for other processes. Throws Error for what makes no sense.
+  /// Maps, or lets go of, the memory that the others name; closes windows after their memory is
+  /// gone. Does not wait for other processes. Throws Error for what makes no sense.
   void look();
-  /// Where the processes agree on which kinds of calls go through windows, and whose doorbell is
-  /// rung for look(). It may outlive this object.
+  /// The board on which the processes agree which kinds of calls go through windows. Its doorbell
+  /// rings for look(). It may outlive this object.
   const std::shared_ptr<DeviceWindowBoard>& board() const { return board_; }
   /// Unmaps everything; when nothing runs any more and nobody looks.
   void leave();
@@ -75,14 +75,14 @@ class DeviceWindows {
  private:
   struct OwnWindow {
     CudaAllocation memory;
-    device::Device* gpu = nullptr;  // whose it is
+    device::Device* gpu = nullptr;  // owns the memory
     std::uint32_t id = 0;           // 0: it cannot be shared
   };
   using Windows = std::map<const std::byte*, OwnWindow>;  // by their bases
 
   // The owner's side; with mutex_.
   Windows::iterator open(RankGroup& group, const CudaAllocation& memory, const WaitPolicy& policy);
-  /// What the other processes need to map it; nothing where somebody cannot address it.
+  /// What the other processes need to map it; nothing where one of them cannot address it.
   std::optional<CudaExport> share(device::Device& gpu, const CudaAllocation& memory) const;
   void close(Windows::iterator window);
   void post(RankGroup& group, const DeviceWindowBoard::Notice& notice, const FileDescriptor& fd,

@@ -1,6 +1,6 @@
-// Training whose ranks come and go (docs/elastic.md): a linear model, data parallel, on synthetic
-// data. A rank that dies is replaced, the others go on from the last step, and the new one gets the
-// model from the rank that has done the most steps.
+// Training with ranks that come and go (docs/elastic.md): a linear model, data parallel, on
+// synthetic data. A rank that dies is replaced, the others go on from the last step, and the new
+// one gets the model from the rank that has done the most steps.
 //
 //     tutti run --elastic 2:4 build/examples/elastic [STEPS [--kill-every N]]
 //

@@ -32,7 +32,7 @@ int main() {
                             Policy::fsdp(), {.shard = &axis});
   std::vector<float> start(kHidden * kIn);
   for (std::size_t i = 0; i < start.size(); ++i) start[i] = 0.2f * std::sin(7.0f * float(i) + 1);
-  model.load({0, 0}, start.data());  // the same on all ranks, each of which takes its part
+  model.load({0, 0}, start.data());  // the same on all ranks; each takes its part
   model.load({1, 0}, start.data());
   model.share_parameters();
 

@@ -1,6 +1,6 @@
-// Heat that flows along a rod, of which each rank has a part (docs/windows.md). After each step a
-// rank puts its outermost cells into the halos of its neighbours, who need not be there for it. Two
-// halos for each side take turns, so that nobody writes to one that is still being read.
+// Heat that flows along a rod. Each rank has a part of it (docs/windows.md). After each step a rank
+// puts its outermost cells into the halos of its neighbours. The neighbours need not be there for
+// it. Two halos for each side take turns, so that nobody writes to one that is still being read.
 //
 //     tutti run -n 4 build/examples/window
 #include <tutti/tutti.h>

@@ -110,7 +110,7 @@ void agree(Agreement ranks, std::string_view what, std::span<const std::string> 
   }
   if (ranks.same(hashes.back())) return;
 
-  // The slow way, which all take: who differs, and in what?
+  // The slow way, which all take: which rank differs, and in what?
   const std::size_t most = ranks.largest(hashes.size());
   hashes.resize(most);  // 0: there is no more
   const Difference first = first_difference(ranks.all(hashes), most);

@@ -1,9 +1,9 @@
 // Agreement: whether the ranks of one or two axes have equal settings, and which rank differs.
 //
-// Engines whose ranks were set up differently would compute nonsense, or wait for each other for
-// ever. So an engine writes down, as lines of text, everything that has to be equal, and its ranks
-// compare the lines once, in the constructor. An error of one rank meanwhile becomes an error of
-// all ranks.
+// An engine would compute nonsense, or its ranks would wait for each other for ever, if the ranks
+// were set up differently. So an engine writes down, as lines of text, everything that has to be
+// equal, and its ranks compare the lines once, in the constructor. An error of one rank meanwhile
+// becomes an error of all ranks.
 //
 // The comparison costs an all-reduce of 16 bytes on each axis. Only if ranks differ, more data
 // travel, so that all ranks throw the same error, which names the rank that differs.

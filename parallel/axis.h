@@ -9,9 +9,9 @@
 //
 // On memory of a GPU (use()) nobody waits on the host. A collective runs on the axis's own stream,
 // after all that the program's stream (Device::current()) had when it was started, and beside what
-// comes there later. Pending::wait() makes the program's stream wait for it. Memory that is freed
-// afterwards, and used again on either stream, is so used after the collective. A later call of the
-// axis throws a failure of the collective.
+// comes there later. Pending::wait() makes the program's stream wait for it. So memory that is
+// freed afterwards, and used again on either stream, is used only after the collective. A later
+// call of the axis throws a failure of the collective.
 #pragma once
 
 #include <array>
@@ -54,8 +54,8 @@ struct Traffic {
 /// receives) 2 (P - 1) / P n, an all-gather, reduce-scatter or all-to-all (P - 1) / P n. A
 /// broadcast counts n for its root as sent, and for the others as received; a reduce the other way
 /// round; gather and scatter count the root's data of the others. A point-to-point message counts
-/// its size. Of a compressed call n is what it is compressed (core/compressed.h). Fractions of a
-/// byte are dropped.
+/// its size. Of a compressed call n is the compressed size (core/compressed.h). Fractions of a byte
+/// are dropped.
 Traffic::Count traffic_of(const Call& call, int rank, int size);
 
 class Axis;

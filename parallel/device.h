@@ -80,7 +80,7 @@ class Device {
   virtual void read(void* to, const void* from, std::size_t bytes);
   /// Between floating-point types.
   virtual void convert(DataType from, const void* in, DataType to, void* out, std::size_t count);
-  /// to[i] = values[i] / divisor + before[i], of which `before` may be null, and `to`.
+  /// to[i] = values[i] / divisor + before[i]. `before` may be null, or the same as `to`.
   virtual void add(DataType type, void* to, const void* values, unsigned divisor,
                    const void* before, std::size_t count);
   /// Of elements of one type.

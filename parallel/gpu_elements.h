@@ -1,6 +1,7 @@
-// What an engine computes of one element of memory: a conversion, a sum, an optimizer's update. One
-// source for GPUs and for the host, where the tests compare it with the host's vectorised loops
-// (core/combine.h, optimizer/kernels.h): it has the same bits, as each operation is rounded once.
+// An engine's arithmetic on one element of memory: a conversion, a sum, an optimizer's update. GPUs
+// and the host compile the same source. On the host, the tests compare it with the vectorised loops
+// (core/combine.h, optimizer/kernels.h): it has the same bits, because each operation is rounded
+// once.
 //
 // Numbers are of type T in registers: double for float64, else float.
 #pragma once
@@ -72,7 +73,7 @@ struct Convert {
   TUTTI_HD void operator()(std::size_t i) const { store<T>(to, out, i, load<T>(from, in, i)); }
 };
 
-/// values / divisor + before, of which `before` may be null.
+/// values / divisor + before; `before` may be null.
 template <class T>
 struct Add {
   DataType type;

@@ -17,8 +17,8 @@ void convert(DataType from, const void* in, DataType to, void* out, std::size_t 
              Device::Stream stream);
 void add(DataType type, void* to, const void* values, unsigned divisor, const void* before,
          std::size_t count, Device::Stream stream);
-/// Adds the squares of some elements to each of so many sums, whose sum is that of all. The same
-/// elements always go to the same sum.
+/// Adds the squares of some elements to each of kPartialSums sums; together the sums have the
+/// squares of all elements. The same elements always go to the same sum.
 inline constexpr std::size_t kPartialSums = 64;
 void add_squares(DataType type, const void* data, std::size_t count, double* sums,
                  Device::Stream stream);

@@ -1,4 +1,4 @@
-// The norm of gradients whose parts lie on the ranks of a mesh.
+// The norm of gradients that lie in parts on the ranks of a mesh.
 #pragma once
 
 #include <span>

@@ -10,7 +10,7 @@ InFlight::~InFlight() {
   for (Pending& p : pending_) {
     try {
       p.wait();
-    } catch (...) {  // whoever leaves early has an error of their own
+    } catch (...) {  // a program that leaves early has an error of its own
     }
   }
 }

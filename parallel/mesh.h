@@ -75,7 +75,7 @@ class Mesh {
   /// Collective over `world`: each dimension gets an axis, and so does each of the sets of
   /// dimensions in `fused`, all at once, so no rank waits later for a rank that does not need the
   /// axis. `world` is not needed afterwards. Throws Error(mismatch) on all ranks if their meshes
-  /// differ, and Error(invalid_argument) on all for a mesh whose sizes do not multiply up.
+  /// differ, and Error(invalid_argument) on all if the sizes of the mesh do not multiply up.
   Mesh(Communicator& world, std::vector<MeshDimension> dimensions,
        const std::vector<Names>& fused = {}, const Options& options = {});
 

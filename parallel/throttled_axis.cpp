@@ -10,7 +10,7 @@
 
 namespace tutti::parallel {
 
-/// An operation whose time on the link may not be over.
+/// An operation that may still take time on the link.
 class ThrottledAxis::Delayed {
  public:
   Delayed(const Call& call, Clock::time_point at) : at_(at), kept_(call) {}
@@ -60,7 +60,7 @@ class ThrottledAxis::Delayed {
 };
 
 ThrottledAxis::ThrottledAxis(Axis& beneath, LinkSpeed speed)
-    // What is beneath has said on which axis it failed.
+    // The axis beneath says in its errors on which axis it failed.
     : Axis(beneath.rank(), beneath.size(), {.ranks = beneath.axis_name().ranks}),
       beneath_(beneath),
       speed_(speed),

@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMostChatter = 64 << 10;    // that a shell's start-up files may print
-constexpr std::size_t kMostComplaints = 4 << 10;  // of which the last line is shown
+constexpr std::size_t kMostComplaints = 4 << 10;  // the last line of these is shown
 constexpr auto kForLastWords = 1s;  // between the end of the output and that of the command
 constexpr int kNoSuchProgram = 127;
 

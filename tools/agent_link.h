@@ -59,7 +59,7 @@ class AgentLink {
   int start_error_ = 0;
   std::optional<int> status_;  // of the command, as waitpid() has it
   bool greeted_ = false, ended_ = false;
-  std::size_t gone_ = 0;  // hosts of which nothing is left
+  std::size_t gone_ = 0;  // hosts with nothing left
   std::string trouble_;   // why it is given up, where we know
   std::string said_;      // on the command's standard error, the end of it
   std::string before_;    // what came before the greeting

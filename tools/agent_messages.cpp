@@ -56,7 +56,7 @@ class Unpacker {
     rest_.remove_prefix(sizeof value);
     return value;
   }
-  /// A count of parts of which each has at least `least` bytes.
+  /// A count of parts; each part has at least `least` bytes.
   std::size_t count(std::size_t least) {
     const int value = number();
     if (value < 0 || static_cast<std::size_t>(value) > rest_.size() / least) refuse_message();

@@ -160,9 +160,9 @@ class Comparison {
     fmt::print("tutti's bytes go over: {}\n", carrier);
   }
 
-  /// All programs are there all the time, and measure in turn. A round gives each of them a turn
-  /// on each size: what a figure is made of is spread over the whole comparison, and what is
-  /// compared is measured next to each other, in the same state of the machine.
+  /// All programs are there all the time, and measure in turn. A round gives each of them a turn on
+  /// each size: so the samples of a figure are spread over the whole comparison, and figures to
+  /// compare come from neighbouring turns, in the same state of the machine.
   void take_turns(Collective collective, const std::set<std::size_t>& sizes,
                   std::vector<Row>& rows) {
     const compare::Signals signals;

@@ -47,8 +47,8 @@ std::optional<std::string> group_of(const fs::path& root, std::string_view contr
   return std::nullopt;
 }
 
-/// The folders of that group and of those above it, whose limits hold as well. In a container, the
-/// group's path may be that of the host, of which only the innermost folder is to be seen.
+/// The folders of that group and of the groups above it: their limits hold as well. In a container,
+/// the group's path may be that of the host, and only its innermost folder is visible.
 std::vector<fs::path> folders_of(const fs::path& mount, const std::string& group) {
   std::vector<fs::path> folders;
   fs::path at = fs::path(group).relative_path();

@@ -157,7 +157,7 @@ void show_meeting(DoctorReport& report) {
   }
 }
 
-/// On which ways, besides the one above, parts of long messages travel.
+/// The further ways on which parts of long messages travel.
 void show_further_ways(DoctorReport& report) {
   const SocketAddress own = address_for_others();
   std::string names = interface_of(own);

@@ -1,6 +1,6 @@
-// See doctor_way.h. Whoever speaks to a doctor proves first that it is one, too (handshake.h); that
-// is no secret, and keeps apart what is something else. What is said then has fixed lengths. The
-// host that was called connects to nobody but the one that has called it.
+// See doctor_way.h. A process that speaks to a doctor proves first that it is a doctor, too
+// (handshake.h). The proof takes no secret; it keeps other programs apart. All later messages have
+// fixed lengths. The host that was called connects only to the host that has called it.
 #include "tools/doctor_way.h"
 
 #include <fmt/format.h>
@@ -124,8 +124,8 @@ Connected connect_as_doctor(const SocketAddress& address, const SocketAddress& f
   return c;
 }
 
-/// Lets in who connects to `listener` and is a doctor, until the deadline, or until there is
-/// something at descriptor `other`.
+/// Lets in a doctor that connects to `listener`, until the deadline, or until there is something at
+/// descriptor `other`.
 FileDescriptor admit(const FileDescriptor& listener, int other, Deadline deadline) {
   const FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kOther = kListener + 1;

@@ -5,13 +5,13 @@
 // host. The job begins with the processes of the first places. A process that fails is started
 // again at its place; one that is lost with its host, at a free place of another host.
 //
-// That goes by rounds, which have numbers. The launcher says to all which round it wants, the next
-// one, whenever a member of the newest has ended, or another process is there. Each process offers
-// itself for that round, with its handle, when its program is ready. When all that have ever
+// The job goes by rounds, which have numbers. The launcher tells all processes that it wants the
+// next round, whenever a member of the newest has ended, or another process is there. Each process
+// offers itself for that round, with its handle, when its program is ready. When all that have ever
 // offered themselves have done so, the launcher closes the round: it sends them the list of
-// handles, and they meet. A process that was started and has not said a word yet holds up nobody.
-// When a round fails (another process has died meanwhile), its members offer themselves for the
-// next.
+// handles, and they meet. A process that was started and has not offered itself yet holds up no
+// round. When a round fails (another process has died meanwhile), its members offer themselves for
+// the next.
 #pragma once
 
 #include <chrono>

@@ -24,7 +24,7 @@ double sent_of(Collective collective, double bytes, int ranks) {
 }  // namespace
 
 CallCost ClusterCosts::operator()(Collective collective, const AxisPlace& at) {
-  // A message to the neighbour in a pipeline: as a gather of two ranks, each of which sends a half.
+  // A message to the neighbour in a pipeline: as a gather of two ranks; each sends a half.
   const bool message = collective == Collective::send_recv;
   AxisPlace place = at;
   if (message) place.in_host = at.in_host > 1 ? 2 : 1, place.hosts = at.in_host > 1 ? 1 : 2;

@@ -100,7 +100,7 @@ std::vector<int> caches_of(const std::vector<int>& host, int each) {
   return caches;
 }
 
-/// As a call with Call::compressed is checked, which has memory of the host besides.
+/// The checks of a compressed call (Call::compressed), which needs memory of the host, too.
 void check_compressed(const Arguments& a, Collective collective, DataType type) {
   if (collective != Collective::all_reduce) {
     refuse(fmt::format("--compressed is for all_reduce, not for {}", a.collective));

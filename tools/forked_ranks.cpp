@@ -52,7 +52,7 @@ void be_rank(int rank, const ForkedRanks& ranks, Board& board,
   setenv("TUTTI_LOG", "error", 1);  // that constants are missing is why they are measured
   if (rank == 0) {
     board.id = make_unique_id();
-    // release: whoever sees the flag sees the id.
+    // release: a rank that sees the flag sees the id.
     board.id_is_there.store(true, std::memory_order_release);
   }
   const auto end = Clock::now() + kPatience;

@@ -50,7 +50,7 @@ void JobStreams::serve(Agent& agent, bool input) {
   if (ended) agent.obey({MessageKind::input, -1, 0, 0, ""});
 }
 
-/// Whom nobody reads ends without a word, as all of a pipeline do.
+/// A job with output that nobody reads ends without a word, as every program of a pipeline does.
 void JobStreams::report(const OutputWriter& broken) {
   if (broken.why_broken() == EPIPE) return;
   has_lost_output_ = true;

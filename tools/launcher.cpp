@@ -375,8 +375,8 @@ class LaunchedJob {
   }
 
   /// With --keep-going or --elastic all ranks have ended by themselves, some of them perhaps too
-  /// early. Who was killed could not help it, and the others may have gone on without it; who exits
-  /// says itself whether its work is done.
+  /// early. A rank that was killed could not help it, and the others may have gone on without it. A
+  /// rank that exits says itself whether its work is done.
   void conclude() {
     if (failed_.empty()) return;
     const auto exited = std::ranges::find_if(

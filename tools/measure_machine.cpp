@@ -93,8 +93,8 @@ Moves measure_moves(std::size_t bytes, bool stream) {
   return moves;
 }
 
-/// The read and write of which these moves consist, by least squares. Each is at least a tenth of a
-/// copy: what a prefetcher hides in one loop, it does not in another.
+/// Splits these moves into reads and writes, by least squares. Each is at least a tenth of a copy:
+/// what a prefetcher hides in one loop, it does not in another.
 void split(const Moves& moves, double& read, double& write) {
   const auto& t = moves.time;
   // The normal equations of t[s][d] = (s + 1) read + (d + 1) write: 10 r + 9 w = a, 9 r + 10 w = b.
@@ -168,7 +168,7 @@ void measure_one_core(Machine& m) {
 
 // --- Two cores, and all of them ------------------------------------------------------------------
 
-/// What a short call through windows takes beyond what is predicted without this constant.
+/// The time of a short call through windows, beyond the prediction without this constant.
 void measure_windows(Communicator& comm, Machine& m) {
   const Window window(2 * kShort);
   const double measured = time_of_call(

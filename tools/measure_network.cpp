@@ -1,7 +1,7 @@
-// How: a signal's way and what a signal takes as between two cores (measuring.h); sending with
+// How: the latency and the cost of a signal as between two cores (measuring.h); sending with
 // messages that find room, receiving with messages that have come before; the wire with long
-// messages, by one pair of ranks and by all. What memory takes is in it: between hosts messages are
-// not copied, or copied by whoever sends and receives them.
+// messages, by one pair of ranks and by all. The figures include the time of the memory: between
+// hosts, messages are not copied, or the sender and the receiver copy them.
 #include "tools/measure_network.h"
 
 #include <algorithm>
@@ -117,7 +117,7 @@ NetworkRates measure_network(Communicator& comm, Machine& m) {
     m.net_send = std::max((ends.send - overhead) / kMoved, 1.0);
     m.net_receive = std::max((ends.receive - overhead) / kMoved, 1.0);
   }
-  // All at once, each with a clock of its own; the wire has carried what they have together.
+  // All pairs at once, each with a clock of its own; the wire's rate is the sum of theirs.
   comm.barrier();
   double rate = pairs.mine >= 0 ? rate_of_long() : 0;
   if (pair && pair.rank() != 0) rate = 0;  // one of a pair counts

@@ -24,7 +24,7 @@ std::string ping_pong(int times) {
   });
 }
 
-/// So many signals there and back, none of which waits for another.
+/// So many signals there and back; none waits for another.
 std::string burst(int messages) {
   const auto fill = [&](RankPlanBuilder& b, int rank) {
     const std::vector peer{1 - rank};

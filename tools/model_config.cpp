@@ -69,7 +69,7 @@ parallel::estimate::TransformerSizes read_model_config(const std::string& path) 
   json all = json::parse(read_text(path, "config.json"), nullptr, false);
   if (!all.is_object()) refuse_config(path, "this is no JSON object, as a config.json is");
   const Config config(path, std::move(all));
-  // Experts of all blocks, each of which is chosen among: what the estimator knows.
+  // The estimator knows only models with experts in all blocks, and a choice among all experts.
   const std::size_t experts = config.size({"num_local_experts", "num_experts"});
   for (const char* name : {"n_routed_experts", "shared_expert_intermediate_size",
                            "n_shared_experts", "first_k_dense_replace"}) {

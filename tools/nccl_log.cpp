@@ -160,7 +160,7 @@ void read_name(std::string_view path, NcclLog& log) {
   }
 }
 
-/// busbw / algbw of the rows whose digits say it best.
+/// busbw / algbw of the row with the largest algbw: there the digits say it best.
 struct Ratio {
   double value = 0;
   bool exact = false;
@@ -192,8 +192,8 @@ void read_ratio(NcclLog& log) {
   const bool says =
       *log.collective != Collective::broadcast && *log.collective != Collective::reduce;
   if (!says || left <= 1e-4) return;
-  // What is printed of it may be a rank or more off where there are many: then what else says it
-  // counts, if it fits.
+  // With many ranks, the printed digits may be a rank or more off: then another source of the
+  // number counts, if it fits.
   log.guessed.ranks = false;
   const double said = log.ranks;
   if (said > 1 && std::abs(1 / said - left) < 0.004) return;

@@ -25,10 +25,10 @@ using cluster::kMostTiles;
 constexpr std::string_view kSwitch = "switch";
 /// Tiles that are drawn at most.
 constexpr int kDrawnTiles = 8;
-/// NCCL cuts what goes down a chain into slices by the size of its buffers, however long it is.
+/// NCCL cuts the data of a chain into slices by the size of its buffers, however long the data are.
 constexpr int kMostSlices = 4096;
 
-/// A plan that stands for what NCCL does, and what is particular about that.
+/// A plan that stands for an algorithm of NCCL's, and its particulars.
 struct NcclPlan {
   std::string_view name;              // in the table of algorithms
   int most_tiles = 1;                 // it gains from tiles: stages that can run side by side
@@ -83,9 +83,8 @@ std::vector<NcclPlan> plans_of(const Cluster& c, Collective collective) {
   }
 }
 
-/// What a turn of a ring takes besides moving its chunks, as a part of it: NCCL goes around so
-/// often as its buffers are smaller than the message, and each time begins with a slice that is
-/// waited for.
+/// The time of a ring's turn, as a multiple of the time in which it moves chunks: NCCL goes around
+/// as often as its buffers fit into the message, and each time begins by waiting for a slice.
 double turns(const Cluster& c, const Algorithm& a, GpuProtocol p) {
   if (p != GpuProtocol::simple || !a.follows_order) return 1;
   const int rounds = a.collective == Collective::all_reduce ? 2 : 1;
@@ -156,8 +155,8 @@ Prediction by_copy_engines(const Cluster& c, const NcclCall& call) {
   return p;
 }
 
-/// us that NCCL's trees take besides what is simulated: inside of a host they are chains, up and
-/// down, where the plan has log2 of that many hops, and their messages between hosts take longer
+/// us that NCCL's trees take more than the simulation: inside of a host they are chains, up and
+/// down, where the plan has log2 of that many hops; and their messages between hosts take longer
 /// than those of rings.
 double of_trees(const Cluster& c, const NcclPlan& plan, GpuProtocol p) {
   if (c.hosts() == 1 || !plan.trees) return 0;

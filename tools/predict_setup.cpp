@@ -60,7 +60,7 @@ std::string assumed_ports(const topology::Graph& host) {
   return fmt::format(" (ports of {:g}G are assumed; --network says which there are)", rate);
 }
 
-/// Of GPUs whose model the topology's source does not say.
+/// Of GPUs without a model in the topology's source.
 std::string unknown_gpus(const topology::Graph& host) {
   const auto is_unknown = [&](int gpu) {
     return topology::gpu_model_named(host.node(gpu).model) == nullptr;
@@ -89,8 +89,8 @@ std::vector<std::string> guessed_of(const NcclLog& log, const PredictArguments& 
   return all;
 }
 
-/// What is not said of the network: a port's rate, or how many there are. What the topology knows
-/// of its ports counts, and then what is sold with such GPUs.
+/// Fills in what the user does not say of the network: a port's rate, or how many there are. The
+/// ports of the topology count first, and then those that are sold with such GPUs.
 void complete_network(PredictSetup& s, bool described) {
   const int known = static_cast<int>(topology::data_ports(s.host, 0).size());
   if (s.network.rate == 0 && described && (known == 0 || are_ports_assumed(s.host))) {

@@ -1,4 +1,4 @@
-// `tutti predict`: the cluster, by options, and by a log where options are missing; and the
+// `tutti predict`: the cluster, from options, or from a log where options are missing; and the
 // constants of the prediction.
 #pragma once
 

@@ -1,5 +1,6 @@
-// A rank of an elastic job and its launcher talk over a pair of sockets, one of which the rank
-// inherits: messages of comm/elastic_message.h. Nothing here waits: the owner polls.
+// A rank of an elastic job and its launcher talk over a pair of sockets, in messages of
+// comm/elastic_message.h. The rank inherits one of the sockets. Nothing here waits: the owner
+// polls.
 #pragma once
 
 #include <poll.h>

@@ -128,7 +128,8 @@ std::vector<JobHost> named_hosts(const RunArguments& arguments) {
   return arguments.ranks > 0 ? std::vector<JobHost>() : hosts_of_allocation();
 }
 
-/// `most`: ranks of an elastic job at a time, whose hosts may have room for more; 0: it is none.
+/// `most`: the ranks of an elastic job at a time; its hosts may have room for more. 0: the job is
+/// not elastic.
 std::vector<HostShare> hosts_from(const RunArguments& arguments, int most) {
   const std::vector<JobHost> hosts = named_hosts(arguments);
   if (hosts.empty()) {

@@ -116,7 +116,7 @@ Spawned spawn(const SpawnOptions& options) {
   if (pid == 0) {
     become_program(options, arguments.data(), environment.data(), launcher, report_in.fd());
   }
-  if (!options.own_session) ::setpgid(pid, pid);  // whoever of the two is first
+  if (!options.own_session) ::setpgid(pid, pid);  // the parent or the child, whichever is first
   report_in.reset();
   int error = 0;
   ssize_t got = 0;

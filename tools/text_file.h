@@ -6,8 +6,8 @@
 
 namespace tutti {
 
-/// All of the file `path`, or of stdin for "-". Throws Error(invalid_argument); `what` is what it
-/// should be ("plan").
+/// All of the file `path`, or of stdin for "-". Throws Error(invalid_argument); `what` says what
+/// the file should be ("plan").
 std::string read_text(const std::string& path, std::string_view what);
 /// To the file `path`, or to stdout for "-" and "".
 void write_text_file(const std::string& path, std::string_view text);

@@ -54,7 +54,7 @@ void add_settings_command(CLI::App& app) {
   command->footer("Prints NAME [default] = value, with a value only if the environment has one.");
 }
 
-/// What is wrong with the command line, and whose help says more: "tutti plan show".
+/// Says what is wrong with the command line, and which command's help says more: "tutti plan show".
 void print_bad_usage(const CLI::App& app, const CLI::ParseError& error) {
   std::string command = app.get_name();
   const CLI::App* at = &app;

@@ -1,6 +1,6 @@
-// NVLink, xGMI and C2C; see check.h. What concerns switches is in check_gpu_switches.cpp. Both ends
-// of a link have a record of it, GPUs of one machine are alike, and a model has so many links and
-// no more: with these three a single wrong record is found and outvoted.
+// NVLink, xGMI and C2C; see check.h. check_gpu_switches.cpp has the switches. Both ends of a link
+// have a record of it, GPUs of one machine are alike, and a model has so many links and no more:
+// with these three a single wrong record is found and outvoted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -136,8 +136,8 @@ class GpuLinkCheck : public GpuLinks {
   }
 
   void compare_pair(std::size_t a, std::size_t b, Kind kind, const Maybe<std::int64_t>& usual) {
-    // MIG's have none, whoever says so; of a divided GPU one part that says it is enough
-    // (build.cpp).
+    // MIG devices have no links, whatever a record says. Of a divided GPU, one part that says it is
+    // enough (build.cpp).
     if (records.devices[a].gpu->mig || records.devices[b].gpu->mig) return;
     if (parts_.contains(a) || parts_.contains(b)) return;
     GpuLinkRecord* const there = link_to(a, b, kind);

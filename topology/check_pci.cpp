@@ -1,5 +1,5 @@
-// Speeds and widths of PCI links; see check.h. What a device runs at is believed as far as it is
-// possible: a GPU in a slot with 8 lanes is slow, not wrong.
+// Speeds and widths of PCI links; see check.h. The check believes the speed at which a device runs,
+// as far as it is possible: a GPU in a slot with 8 lanes is slow, not wrong.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -121,8 +121,8 @@ class PciCheck {
 
   bool is_repaired(const DeviceRecord& d) const { return repaired_.contains(&d); }
 
-  /// GPUs that have nothing to do slow their link down to 2.5 GT/s. A system that says besides what
-  /// both ends can do says so itself, and nothing is in doubt.
+  /// GPUs that have nothing to do slow their link down to 2.5 GT/s. A system that also says what
+  /// both ends can do explains that itself, and nothing is in doubt.
   void wake(DeviceRecord& d) {
     if (!d.gpu || !d.speed || *d.speed != 2.5) return;
     double built = d.possible_speed ? *d.possible_speed : model_of(d).pci_speed;
@@ -227,7 +227,7 @@ class PciCheck {
   Records& r_;
   Doubts& doubts_;
   bool any_ = false;       // some link is said
-  bool complete_ = false;  // who writes such files says all links, if any
+  bool complete_ = false;  // the writer of such a file says all links, if any
   std::map<Kind, Kin> kin_;
   std::set<const DeviceRecord*> repaired_;
   std::set<const DeviceRecord*> awake_;  // idle before

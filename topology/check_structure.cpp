@@ -91,8 +91,8 @@ std::set<BusId> missing_gpus(const Records& r) {
   return targets;
 }
 
-/// A GPU whose address could not be read, which has been said, is where links of the others lead
-/// to.
+/// If one GPU has an address that could not be read (a doubt says so already), the others' links
+/// lead to it: it gets the one address that they lead to and no device has.
 void find_address(Records& r) {
   const auto lost = [](const DeviceRecord& d) { return d.gpu && !d.bus; };
   if (std::ranges::count_if(r.devices, lost) != 1) return;
@@ -117,7 +117,7 @@ void drop_twins(Records& r, Doubts& doubts, const std::set<int>& named) {
   std::map<std::tuple<int, BusId>, int> known;
   std::map<int, int> heirs;
   std::map<int, std::set<BusId>> below;
-  Maybe<std::set<BusId>> missing;  // once somebody asks
+  Maybe<std::set<BusId>> missing;  // once something asks for it
   for (const DeviceRecord& d : r.devices) below[d.parent].insert(d.bus.value_or(BusId{}));
   for (int i = 0; i < static_cast<int>(r.devices.size()); ++i) {
     DeviceRecord& d = r.devices[static_cast<std::size_t>(i)];

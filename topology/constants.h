@@ -34,7 +34,7 @@ bool for_slots(const GpuModel& model);
 /// third generation on, which came with Hopper.
 bool switch_reduces(std::string_view model);
 /// The rate of its memory that transfers reach, in GB/s, reads and writes together. Only for GPUs
-/// whose parts reach each other (AMD's SPX, DPX, TPX, QPX, CPX); 0 for all others.
+/// with parts that reach each other (AMD's SPX, DPX, TPX, QPX, CPX); 0 for all others.
 double shared_memory(const GpuModel& model);
 /// Whether NCCL, or RCCL, uses LL128 on such GPUs unasked. Among AMD's GPUs, only on MI200.
 bool has_ll128(std::string_view model);

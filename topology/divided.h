@@ -16,7 +16,7 @@ struct DividedGpu {
   Link to_part;                    // between the device and each part
 };
 
-/// Parts are GPUs of divisible models whose addresses differ in the function alone.
+/// Parts are GPUs of divisible models with addresses that differ in the function alone.
 std::vector<DividedGpu> divided_gpus(const Records& records);
 
 /// Indices into `gpus` (nodes of the graph), in groups: the parts of one device together, a whole

@@ -140,7 +140,7 @@ std::string fill_in(Records& records, const Described& machine) {
       }
       for (GpuLinkRecord l : like.devices[described[i]].gpu->links) {
         if (const auto peer = place.find(*l.target); peer != place.end()) l.target = peer->second;
-        if (!l.target) continue;  // a GPU whose address cannot be read
+        if (!l.target) continue;  // a GPU with an address that cannot be read
         l.origin = d.origin;
         d.gpu->links.push_back(l);
         links = true;

@@ -136,7 +136,7 @@ Network parse_network(std::string_view given) {
   }
   Network network;
   parse_word("ib", network);
-  // The kind first, or it would take back what is said of its latency.
+  // The kind first, or it would overwrite a latency that the text gives.
   for (const bool kinds : {true, false}) {
     for (std::size_t at = 0; at < text.size();) {
       const auto end = std::min(text.find_first_of(" ,", at), text.size());

@@ -1,5 +1,6 @@
-// See nvml.h. Declared here is as much of NVML as is used: its headers come with CUDA, which is not
-// needed to build Tutti. Types and values are those of NVML's interface, which does not change.
+// See nvml.h. This file declares the part of NVML that Tutti uses: its headers come with CUDA,
+// which is not needed to build Tutti. Types and values are those of NVML's interface, which does
+// not change.
 #include "topology/nvml.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-// See read_hwloc.h. Objects nest as the machine does: I/O hangs below what it is near to. A first
-// walk finds NUMA domains and packages, a second one the PCI devices; distances come last, as they
-// refer to objects by number.
+// See read_hwloc.h. Objects nest as the machine does: I/O hangs below the object that it is near. A
+// first walk finds NUMA domains and packages, a second one the PCI devices; distances come last, as
+// they refer to objects by number.
 #include "topology/read_hwloc.h"
 
 #include <fmt/format.h>
@@ -203,8 +203,8 @@ class HwlocReader {
     pair(next, d.subsystem_vendor, d.subsystem_device);
   }
 
-  /// hwloc knows the product of speed and width, in GB/s before headers; the widest link that has
-  /// it is what is written.
+  /// hwloc knows the product of speed and width, in GB/s before headers. The record gets the widest
+  /// link that has this product.
   static void set_speed(double gigabytes, DeviceRecord& d) {
     if (!(gigabytes > 0)) return;
     for (const int width : {16, 8, 4, 2, 1}) {
@@ -263,7 +263,7 @@ class HwlocReader {
     d.nets.push_back(std::move(net));
   }
 
-  /// A NIC whose PCI type is lost is like another one whose ports have such a name.
+  /// A NIC that has lost its PCI type is like another one with ports of such a name.
   void complete_nics() {
     const auto kind = [](const DeviceRecord& d) {
       const std::string& name = d.nets.front().name;

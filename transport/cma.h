@@ -1,6 +1,6 @@
 // Bulk copies between this process and another one's plain memory, by process_vm_readv and
-// process_vm_writev ("cross-memory attach"). Needs the same user and ptrace permission; whether it
-// works is found out once, with a probe.
+// process_vm_writev ("cross-memory attach"). Needs the same user and ptrace permission; a probe
+// finds out once whether it works.
 #pragma once
 
 #include <sys/types.h>

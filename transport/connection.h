@@ -52,7 +52,8 @@ struct ConnectionShape {
   std::size_t most_full = 0;   // how many of those may be that long; 0: all
 
   constexpr std::size_t full_slots() const { return most_full > 0 ? most_full : slots; }
-  /// One more than the full slots need: what is left at the end, when a message must begin anew.
+  /// One slot more than the full slots need: some data are left unused at the end, when a message
+  /// must begin anew.
   constexpr std::size_t data_bytes() const { return (full_slots() + 1) * slot_bytes; }
   /// How many messages of `bytes` may be under way.
   constexpr std::size_t slots_for(std::size_t bytes) const {
@@ -94,8 +95,8 @@ class Cursor {
   std::size_t of(std::size_t bytes, const ConnectionView& view) const {
     return at_ + lines(bytes) <= view.shape.data_bytes() ? at_ : 0;
   }
-  /// How far the data have been used, from the first message on, and what was left at the end
-  /// included, when the next message has passed.
+  /// How far the data have been used, from the first message on, when the next message has passed.
+  /// Data that were left unused at the end are included.
   std::uint64_t end(std::size_t bytes, const ConnectionView& view) const {
     const std::size_t left = of(bytes, view) == at_ ? 0 : view.shape.data_bytes() - at_;
     return passed_ + left + lines(bytes);

@@ -42,7 +42,7 @@ enum Presence : std::uint32_t {
   kLeft = 4,
 };
 
-/// A wait that takes long, for those who look from outside (nameplate.h).
+/// A wait that takes long, for a program that looks from outside (nameplate.h).
 struct alignas(kCacheLine) ShownWait {
   std::atomic<std::int64_t> since;      // steady clock, ns; 0: none
   std::atomic<std::int64_t> looked_at;  // by the rank, last
@@ -59,7 +59,7 @@ struct CallersWaits {
 
 /// In pages of its own, which it takes as it uses them.
 struct alignas(4096) ControlBlock {
-  Nameplate nameplate;  // first, where those who look from outside find it
+  Nameplate nameplate;  // first, where a program that looks from outside finds it
   alignas(kCacheLine) Doorbell doorbell;
   alignas(kCacheLine) std::atomic<std::uint64_t> progress;  // see progress_of()
   std::atomic<std::uint32_t> core;  // 1 + where it waited last, if ranks share cores; 0: unknown

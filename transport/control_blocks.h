@@ -20,8 +20,8 @@ namespace tutti {
 
 class ControlBlocks {
  public:
-  /// Collective over the ranks of this host, whose segment has `bytes`; the first `mapped` are
-  /// those behind data(), among them the blocks. `network`: the way to other hosts; null: none.
+  /// Collective over the ranks of this host. Their segment has `bytes`; the first `mapped` of these
+  /// lie behind data(), the blocks among them. `network`: the way to other hosts; null: none.
   /// Throws Error where the rank of this host that has to hand on the segment does not, or a rank
   /// of another host is lost meanwhile; this rank has refused the communicator then.
   ControlBlocks(const Members& members, Network* network, std::size_t bytes, std::size_t mapped,
@@ -33,7 +33,7 @@ class ControlBlocks {
   /// The segment of this host.
   const std::shared_ptr<SharedMemory>& segment() const { return segment_; }
 
-  /// That a rank of this host which has not joined will not.
+  /// That some rank of this host has not joined and will not.
   std::optional<Failure> refusal() const;
   bool has_joined(int rank) const { return has(rank, kJoined); }
   bool has_cma(int rank) const { return has(rank, kCmaWorks); }

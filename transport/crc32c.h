@@ -1,5 +1,5 @@
-// CRC32C (Castagnoli): what tells that bytes were altered by accident. By the processor's own
-// instruction where it has one.
+// CRC32C (Castagnoli): the checksum that tells that bytes were altered by accident. It uses the
+// processor's own instruction where there is one.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// Of `bytes` behind those whose checksum `before` is.
+/// Of bytes with the checksum `before`, and of `bytes` behind them.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 /// The same without that instruction.

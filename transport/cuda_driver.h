@@ -1,5 +1,5 @@
-// The functions of the CUDA driver that Tutti calls itself, from libcuda.so.1, which is looked for
-// when the first is needed. (The runtime API, which is linked statically, has none of them.)
+// The functions of the CUDA driver that Tutti calls itself, from libcuda.so.1. The first call looks
+// for that library. (The runtime API, which is linked statically, has none of them.)
 #pragma once
 
 #include <cuda.h>

@@ -103,7 +103,7 @@ bool cuda_can_address(int device, const void* memory) {
   CUmemLocation location{};
   location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   location.id = device;
-  // Of the virtual memory functions: whoever mapped it has said which GPUs may.
+  // Memory of the virtual memory functions: the code that mapped it has said which GPUs may use it.
   unsigned long long access = 0;
   if (driver.get_access(&access, &location, address(memory)) == CUDA_SUCCESS) {
     return access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;

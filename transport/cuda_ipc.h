@@ -1,5 +1,5 @@
-// GPU memory of one process, mapped into another: every kind of handle that the driver offers for a
-// piece of memory travels, and the importer takes the first that works.
+// GPU memory of one process, mapped into another: the exporter sends every kind of handle that the
+// driver offers for a piece of memory, and the importer takes the first that works.
 //
 //     legacy   cudaMalloc memory, processes of one host
 //     fd       memory of the driver's virtual memory functions (PyTorch's expandable segments,
@@ -50,8 +50,9 @@ struct CudaAllocation {
 /// Of the current device. Throws Error(system) without a driver. From any thread.
 CudaAllocation cuda_allocation_of(const void* memory);
 
-/// Whether kernels of GPU `device` can read and write memory of another GPU of this process, to
-/// whose cudaMalloc() memory they have access. Throws Error(system) without a driver.
+/// Whether kernels of GPU `device` can read and write `memory` of another GPU of this process. The
+/// kernels have access to that GPU's cudaMalloc() memory already. Throws Error(system) without a
+/// driver.
 bool cuda_can_address(int device, const void* memory);
 
 /// Handles for the allocation in which `memory` lies, which must hold all `bytes`. The allocation

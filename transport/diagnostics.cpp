@@ -18,8 +18,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-/// Those of this process's communicators that are complete, by their ranks' HostPeers, of which
-/// threads that are ranks have one each; those without another rank of this process also by that.
+/// This process's complete communicators, by their ranks' HostPeers (threads that are ranks have
+/// one each). Communicators without another rank of this process are also in `alone`.
 struct Begun {
   std::mutex mutex;
   std::unordered_map<const HostPeers*, std::vector<Diagnostics*>> by_host_peers;

@@ -34,8 +34,8 @@ class Diagnostics {
   // What this rank does.
   /// It waits for `peer`.
   void publish_wait(int peer, std::chrono::steady_clock::time_point now);
-  /// The same for those who look from outside (nameplate.h): `call`, which was `started` or blocks
-  /// its caller, waits `since` then.
+  /// The same for a program that looks from outside (nameplate.h): `call`, which was `started` or
+  /// blocks its caller, waits `since` then.
   void show_wait(int peer, std::string_view call, bool started,
                  std::chrono::steady_clock::time_point since,
                  std::chrono::steady_clock::time_point now);
@@ -78,7 +78,7 @@ class Diagnostics {
   void expect_no_answer(int rank);
 
  private:
-  enum Type : std::uint32_t { kAsk = 4, kStatus = 5 };  // besides those of Joining and OtherHosts
+  enum Type : std::uint32_t { kAsk = 4, kStatus = 5 };  // Joining and OtherHosts have others
   struct Asked {
     std::chrono::steady_clock::time_point last{};
     std::uint64_t answers = 0;

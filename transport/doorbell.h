@@ -1,10 +1,10 @@
 // A doorbell: how a rank that publishes a message, or frees a slot, wakes the rank at the other end
 // of a link.
 //
-// A rank that sleeps says so, and a rank that has something for it rings (futex). What is behind
-// the doorbell of a rank on another host is not a sleeper but a wire, which has to be told of
-// everything: that doorbell always counts as asleep, so ringing it takes the slow way. The fast way
-// is one load of a line that seldom changes, wherever the other end is.
+// A rank that sleeps says so, and a rank that has something for it rings (futex). A wire, and not a
+// sleeper, is behind the doorbell of a rank on another host, and has to be told of everything: that
+// doorbell always counts as asleep, so ringing it takes the slow way. The fast way is one load of a
+// line that seldom changes, wherever the other end is.
 #pragma once
 
 #include <atomic>

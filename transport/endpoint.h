@@ -1,7 +1,7 @@
-// An endpoint is what a network can do for two ranks of different hosts: it finds the other end,
+// An endpoint does what a network can do for two ranks of different hosts: it finds the other end,
 // moves messages of links and short control messages, and says what it has finished with. It knows
-// nothing of communicators, credit, or the order in which links take turns: the link layer above it
-// (wire.h), of which there is one, does all of that for every network.
+// nothing of communicators, credit, or the order in which links take turns: one link layer above it
+// (wire.h) does all of that for every network.
 //
 // A message is a header and a payload. There are two ways to bring the payload to its place:
 //
@@ -47,7 +47,7 @@ class Endpoint {
   struct Abilities {
     /// How many TCP connections it runs over, 2 at most. None: it reaches the peer by address().
     std::size_t streams = 0;
-    /// put() writes to Put::to, and what is sent is there in the order in which it was sent. Else
+    /// put() writes to Put::to, and messages are there in the order in which they were sent. Else
     /// the receiving endpoint asks where a payload goes, and payloads may be complete in any order.
     bool one_sided = false;
     /// Headers come in the order in which they were sent.
@@ -114,7 +114,7 @@ class Endpoint {
   virtual void connect(Stream first, Stream second, bool sends_on_second) {
     (void)first, (void)second, (void)sends_on_second;
   }
-  /// One more stream, over another way to the peer, who has it as its next one, too.
+  /// One more stream, over another way to the peer. The peer adds it as its next one, too.
   virtual void add_stripe(Stream stripe) { (void)stripe; }
   static constexpr std::size_t kMostStripes = 7;
 
@@ -172,8 +172,8 @@ class Endpoint {
 
   /// Where abilities().cancels: payloads in this memory are copied, as far as they are not sent.
   virtual void take_back(const std::byte* /*begin*/, const std::byte* /*end*/) {}
-  /// The same of what comes: what is missing of the messages of `link` that are under way goes on
-  /// where Sink::on_header() says now.
+  /// The same for arriving messages: the missing rest of the messages of `link` that are under way
+  /// goes to where Sink::on_header() says now.
   virtual void redirect(std::uint32_t /*link*/) {}
 
   /// Two at most; -1: none.

@@ -8,10 +8,10 @@
 // that they write there no more. Its memory is registered for it alone: a peer that does not answer
 // loses its connection, and finds no memory there.
 //
-// Else whoever drives the wire of the receiving rank takes the messages in and writes the data to
-// the window: a thread of the rank that waits, or the reactor. So the rank may compute meanwhile.
-// Heads and data are checked against the window first. What is for a window that has ended is
-// dropped; its owner has said so to all who may write to it.
+// Else the thread that drives the wire of the receiving rank takes the messages in and writes the
+// data to the window: a thread of the rank that waits, or the reactor. So the rank may compute
+// meanwhile. It checks heads and data against the window first. It drops data for a window that has
+// ended; the owner has told all ranks that may write to the window.
 #pragma once
 
 #include <cstddef>
@@ -51,9 +51,11 @@ class FarWriter {
   /// This rank has closed its part of the window that the peer knows by `key`; `state`: how. As
   /// put().
   std::uint64_t say_closed(std::uint64_t key, WindowState state);
-  /// Sends what there is room for. Whether all up to put `number` has been taken from where it lay.
+  /// Sends what there is room for. True: all up to put `number` has been read from the user's
+  /// memory.
   bool is_done(std::uint64_t number);
-  /// Nobody reads where put `number` lies any more; the link is of no use from then on.
+  /// Afterwards nobody reads the memory of put `number` any more; the link is of no use from then
+  /// on.
   void abandon(std::uint64_t number);
   /// Takes in what has come, and sends what there is room for then.
   void poll();

@@ -1,7 +1,8 @@
-// What the ranks of a host find out once for all of them: which algorithm is the fastest for a
-// call, say, which takes each of many ranks on few cores as long as all of them together would
-// take. The first that asks a question finds the answer; the others wait for it, in shared memory,
-// and find it themselves if it takes long. So a question is one to which all find the same.
+// Answers that one rank of a host finds for all of them: which algorithm is the fastest for a call,
+// say. If all of many ranks on few cores searched, the search would take as many times longer. The
+// first rank that asks a question finds the answer. The others wait for it, in shared memory, and
+// find it themselves if that takes long. So a question must be one to which all ranks find the same
+// answer.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Memory of the calling thread's GPU, for libnccl.so.2, whose users say no device.
+// Memory of the calling thread's GPU, for libnccl.so.2: its users name no device.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ int gpu_count(std::string* why = nullptr);
 void* allocate_on_gpu(std::size_t bytes);
 void free_on_gpu(void* memory) noexcept;
 
-/// A copy of GPU memory for work that comes on `stream` (a cudaStream_t), in the order of which it
-/// is made, used and freed; the stream may be captured. Throws Error(system).
+/// A copy of GPU memory for work that comes on `stream` (a cudaStream_t). It is made, used and
+/// freed in the order of that stream; the stream may be captured. Throws Error(system).
 void* duplicate_on_gpu(const void* memory, std::size_t bytes, void* stream);
 void free_duplicate(void* memory, void* stream) noexcept;
 

@@ -1,10 +1,11 @@
-// Whose memory a pointer is.
+// Which GPU's memory, or the host's, a pointer points to.
 #pragma once
 
 namespace tutti {
 
 /// CUDA's ordinal of the GPU whose memory (or managed memory) this is; -1: the host's, also where
-/// there is no CUDA. Never starts the driver: who has memory of a GPU has done that. Thread-safe.
+/// there is no CUDA. Never starts the driver: a process that has memory of a GPU has started it.
+/// Thread-safe.
 int gpu_of(const void* pointer);
 
 }  // namespace tutti

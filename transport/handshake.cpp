@@ -10,7 +10,7 @@ namespace tutti::wire {
 namespace {
 
 void need_sodium() {
-  static const int result = sodium_init();  // thread-safe, and 1 when somebody else did it
+  static const int result = sodium_init();  // thread-safe, and 1 when it was done before
   if (result < 0) throw Error(ErrorCode::system, "libsodium cannot be initialised");
 }
 

@@ -1,13 +1,13 @@
-// How two processes that know a secret prove that to each other over a socket, before either
+// How two processes prove to each other over a socket that they know a secret, before either
 // believes anything else that it reads:
 //
-//     who accepts -> who connects   Greeting      magic, version, the acceptor's nonce
-//     who connects -> who accepts   Proof         the connector's nonce, and a MAC: "I know it"
-//     who accepts -> who connects   MAC           "so do I"
+//     acceptor -> connector   Greeting      magic, version, the acceptor's nonce
+//     connector -> acceptor   Proof         the connector's nonce, and a MAC: "I know it"
+//     acceptor -> connector   MAC           "so do I"
 //
-// Who accepts reads exactly one Proof (64 bytes) from somebody that it does not know. All MACs are
-// keyed BLAKE2b; both nonces, which are fresh, enter each of them, so nothing can be replayed or
-// reflected. What is said next carries a MAC under the keys of the connection (Session).
+// The acceptor reads exactly one Proof (64 bytes) from a process that it does not know. All MACs
+// are keyed BLAKE2b. Both nonces are fresh and enter each MAC, so nothing can be replayed or
+// reflected. The messages that follow carry a MAC under the keys of the connection (Session).
 #pragma once
 
 #include <array>

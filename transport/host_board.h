@@ -1,6 +1,7 @@
-// What the ranks of a host that meet say to each other in shared memory, by their places among
-// them: whether they are there (life_word.h), and which communicators they will not join. It is
-// there before any communicator of theirs, and as long as one of them knows another.
+// What the ranks of a host that meet say to each other in shared memory: whether they are there
+// (life_word.h), and which communicators they will not join. Each rank has a place on the board.
+// The board exists before any communicator of these ranks, and as long as one of them knows
+// another.
 #pragma once
 
 #include <array>
@@ -39,11 +40,12 @@ class HostBoard {
     Refusals& r = refusals_[place];
     Refusal& next = r.kept[r.count.fetch_add(1, std::memory_order_relaxed) % kKept];
     next.id.store(0, std::memory_order_relaxed);
-    // release, twice: who finds the id finds what belongs to it.
+    // release, twice: a reader that finds the id finds what belongs to it.
     next.because_of.store(because_of, std::memory_order_release);
     next.id.store(id, std::memory_order_release);
   }
-  /// Because of whom it will not; none: it has not said so.
+  /// The rank because of which place `place` will not join communicator `id`; none: it has not said
+  /// so.
   std::optional<std::uint64_t> refusal(int place, std::uint64_t id) const {
     for (const Refusal& r : refusals_[place].kept) {
       if (r.id.load(std::memory_order_acquire) != id) continue;

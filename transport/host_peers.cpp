@@ -1,6 +1,6 @@
-// Who the ranks are that this one has met, and which of them are gone. How they meet is in
-// host_peers_meeting.cpp, how they call each other in host_peers_calls.cpp, and what they say then
-// in host_peers_memory.cpp.
+// The ranks that this one has met, and which of them are gone. host_peers_meeting.cpp has how they
+// meet, host_peers_calls.cpp how they call each other, and host_peers_memory.cpp what they say
+// then.
 #include "transport/host_peers.h"
 
 #include <fmt/format.h>

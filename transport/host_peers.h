@@ -8,15 +8,15 @@
 // they are the ranks. What travels to others names a rank by its identity. The ranks of a host that
 // meet share a board (host_board.h), which says who is gone; a tree of sockets hands it round.
 //
-// A socket goes one way. Who has something to say calls at the other's listener, and says who it is
-// right behind that, so it never waits for the other one (host_peers_calls.cpp). Addresses are
-// abstract (no file) and unguessable. The kernel names the user at the other end, to both; the one
-// that is called believes nobody who does not know the meeting's secret.
+// A socket carries data one way. The sender connects to the receiver's listener and sends its
+// identity right behind the connection, so it never waits for the receiver (host_peers_calls.cpp).
+// Addresses are abstract (no file) and unguessable. The kernel tells each side which user is at the
+// other end. The receiver believes no caller that does not know the meeting's secret.
 //
-// Nobody waits for a peer to take what is sent: it may be busy with something else for hours. What
-// a full socket does not take stays here, and is sent on by whatever this rank does with its peers
-// next; every wait looks in now and then. A window that is freed before a peer was told of it is
-// never spoken of.
+// A sender never waits for a peer to take a message: the peer may be busy with something else for
+// hours. What a full socket does not take stays here. The next call that deals with peers sends it
+// on; every wait makes such a call now and then. A peer never hears of a window that is freed
+// before the peer was told of it.
 #pragma once
 
 #include <sys/types.h>
@@ -116,9 +116,9 @@ class HostPeers : WindowObserver {
     return receive(peer, key, bytes, 0, deadline);
   }
 
-  /// Memory for the ranks `here` of this host (in the same order on all of them), by `key`: what
-  /// the first of them shares, each hands on to others that hand it on in turn. pass_from(): who
-  /// gives it to this rank, -1: nobody, it is the first.
+  /// Memory for the ranks `here` of this host (in the same order on all of them), by `key`: the
+  /// first of them shares it, and each rank hands it on to others, along a tree. pass_from(): the
+  /// rank that gives it to this one; -1: none, this rank is the first.
   int pass_from(std::span<const int> here) const;
   void pass_on(std::span<const int> here, std::uint64_t key,
                const std::shared_ptr<SharedMemory>& memory);
@@ -133,8 +133,8 @@ class HostPeers : WindowObserver {
   /// Tells the peers of this host that this rank will not join communicator `id`, because peer
   /// `because_of` is gone (-1: for other reasons), so that they do not wait for it.
   void refuse(std::uint64_t id, int because_of);
-  /// The same where the ranks have not met (meet()): who calls at listen()'s address is turned
-  /// away. `because_of`: the identity of the rank that is gone (0: other reasons).
+  /// The same where the ranks have not met (meet()): callers at listen()'s address are turned away.
+  /// `because_of`: the identity of the rank that is gone (0: other reasons).
   void give_up(std::uint64_t id, std::uint64_t because_of);
   /// The peer because of which `peer` has (-1: for other reasons, or one that is not known here);
   /// none where it has not, or where that has not come yet.
@@ -145,8 +145,8 @@ class HostPeers : WindowObserver {
   void announce(const WindowMemory& window, std::span<const int> peers);
   /// This process's mapping of window `id` of rank `peer`, which a message has named; null as long
   /// as it has not come. It stays mapped as long as it is held, because a peer whose call has
-  /// failed may free its memory while others still read that: they find zeros there as soon as this
-  /// rank hears of it, on whatever thread.
+  /// failed may free its memory while others still read it. They find zeros there as soon as a
+  /// thread of this rank hears of it.
   std::shared_ptr<SharedMemory> find_window(int peer, std::uint32_t id);
   /// Why a window that has come cannot be had; "": it has not come, or can be had.
   std::string window_trouble(int peer, std::uint32_t id);
@@ -160,12 +160,12 @@ class HostPeers : WindowObserver {
   std::vector<int> ending_peers();
 
  private:
-  // How a call begins: who calls, and that it knows the meeting's secret.
+  // How a call begins: the caller's identity, and the proof that it knows the meeting's secret.
   struct Hello {
     std::uint64_t identity = 0;
     wire::Bytes32 mac{};
   };
-  // What is said then; it may carry one file descriptor.
+  // What the caller sends next; it may carry one file descriptor.
   struct Message {
     enum Type : std::uint32_t { segment = 1, window = 2, freed = 3 };
     std::uint32_t type = 0;
@@ -218,7 +218,7 @@ class HostPeers : WindowObserver {
     /// Whether it has left or ended, as far as this rank can know.
     bool is_gone() const { return shares && tutti::is_gone(life()->state()); }
   };
-  /// Who has called, and has not said yet who it is.
+  /// A process that has called, and has not named itself yet, or is not known yet.
   struct Caller {
     FileDescriptor socket;
     std::shared_ptr<Meeting> meeting;
@@ -244,10 +244,10 @@ class HostPeers : WindowObserver {
   /// Calls `peer`; false: it cannot be called now.
   bool call(Peer& peer);
   void listen_for(const Meeting& meeting);
-  /// Takes in who calls, and what has come.
+  /// Takes in new callers, and what has come.
   void serve();
   void accept_callers(const std::shared_ptr<Meeting>& meeting);
-  /// False: it has not said yet who it is, or is not known yet.
+  /// False: it has not named itself yet, or is not known yet.
   bool admit(Caller& caller);
   /// Sends `message` now, or keeps it until the socket has room.
   void post(Peer& peer, const Message& message, int fd);

@@ -1,12 +1,13 @@
-// How a rank calls another process of its host, and takes in who calls it.
+// How a rank calls another process of its host, and takes in its callers.
 //
-// A call is a connection to the other one's listener and one packet behind it, the Hello: the
-// listener need not do anything for that, so the caller does not wait, and sends on at once. Its
-// MAC is keyed with the secret of the meeting, and names the caller and the listener, whose name is
-// random and used for one meeting. Only the listener can read the packet, so nobody can repeat it
-// there, and elsewhere it is worth nothing. The kernel tells both whose user the other one is.
+// A call is a connection to the other one's listener and one packet behind it, the Hello. The
+// listening process need not do anything for that, so the caller does not wait, and sends on at
+// once. The MAC of the Hello is keyed with the secret of the meeting, and names the caller and the
+// listener. The name of a listener is random and used for one meeting. Only the listener can read
+// the packet, so nobody can repeat it there, and elsewhere it is worth nothing. The kernel tells
+// each side the user of the other.
 //
-// Whoever connects and says nothing holds one of kPlaces places for a while.
+// A process that connects and says nothing holds one of kPlaces places for a while.
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
-// The hosts of a communicator as a tree, along which notes travel that all must hear. Hosts are
-// numbered by their first ranks, in order; each has one above it and up to four below, and where
-// one is gone, those above and below it are each other's neighbours. What is said to a host goes to
+// The hosts of a communicator as a tree. Notes that all must hear travel along it. Hosts are
+// numbered by their first ranks, in order; each has one above it and up to four below. Where a host
+// is gone, the hosts above and below it become each other's neighbours. A note to a host goes to
 // the first of its ranks that is not gone. Any thread may use it.
 #pragma once
 

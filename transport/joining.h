@@ -1,13 +1,14 @@
-// Whether all ranks of a new communicator have joined it, which all survivors are to see alike when
-// some die meanwhile: either the communicator has come to be, and fails later, or it never has.
+// Decides whether all ranks of a new communicator have joined it. All survivors are to see the same
+// when some ranks die meanwhile: either the communicator has come to be, and fails later, or it
+// never has.
 //
-// Each host has one word for it, which its ranks share, so a host is of one mind. "Ready" goes up
-// the tree of hosts; the first host decides, and its decision goes down. If a rank dies before, the
-// others do not conclude anything: they tell the first host. If that one is gone, the next takes
-// over: it asks all others what they have been told (after which they take no word from any before
-// it), goes by that, and else decides that it has failed. So decisions of any two hosts that live
-// on agree; this needs ranks that count as gone to be gone, which TUTTI_PEER_TIMEOUT decides for
-// hosts that are out of reach.
+// Each host has one word for its state, which its ranks share, so a host is of one mind. "Ready"
+// goes up the tree of hosts; the first host decides, and its decision goes down. If a rank dies
+// before, the others do not conclude anything: they tell the first host. If that one is gone, the
+// next host takes over: it asks all others what they have been told. After that they listen to no
+// host before it. It follows a decision that one of them knows, and else decides that the
+// communicator has failed. So any two hosts that live on decide alike. This needs ranks that count
+// as gone to be gone; TUTTI_PEER_TIMEOUT decides that for hosts that are out of reach.
 #pragma once
 
 #include <atomic>
@@ -38,17 +39,18 @@ class Joining {
   State state() const { return state_of(here_.load(std::memory_order_acquire)); }
   bool is_decided() const { return state() >= kDone; }
 
-  /// By one rank of this host, when all of its ranks have joined; whether kernels copy for all.
+  /// One rank of this host calls it when all of the host's ranks have joined. `cma_works`: kernels
+  /// copy for all.
   void say_ready(bool cma_works);
-  /// By a rank of this host that gives up before all of its ranks have joined: false where it is
-  /// too late for that, and the others decide.
+  /// A rank of this host calls it that gives up before all of the host's ranks have joined. False
+  /// where it is too late for that, and the others decide.
   bool give_up(const Failure& failure);
-  /// By one rank of this host, now and then, until it is decided; what it has seen that speaks
-  /// against it, if anything.
+  /// One rank of this host calls it now and then, until there is a decision. `failure`: what that
+  /// rank has seen that speaks against the communicator, if anything.
   void look(const std::optional<Failure>& failure);
-  /// Asks `rank` for the decision; one that has left says because of which rank.
+  /// Asks `rank` for the decision; a rank that has left names the rank because of which it left.
   void ask(int rank) const;
-  /// This speaks against it.
+  /// `failure` speaks against the communicator.
   void object(const Failure& failure);
   /// For error messages: the first rank of a host that has not said anything yet, or -1.
   int missing() const;

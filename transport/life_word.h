@@ -1,9 +1,9 @@
 // A word in shared memory that tells the other processes of a host whether a rank is still there.
 //
 // The word is a robust futex (set_robust_list(2)): when the process ends, however it ends, the
-// kernel marks the word. So a rank costs its neighbours no descriptor, and whoever wants to know
-// which ranks are gone reads memory. A thread of the process holds the words, as the kernel marks
-// those of a thread that ends; that thread sleeps until the process ends.
+// kernel marks the word. So a rank costs its neighbours no descriptor, and a process reads memory
+// to know which ranks are gone. A thread of the process holds the words, as the kernel marks those
+// of a thread that ends; that thread sleeps until the process ends.
 #pragma once
 
 #include <atomic>

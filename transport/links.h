@@ -1,7 +1,7 @@
 // The links of one rank of a communicator, made when a plan first uses them.
 //
 // Links from ranks of the same host lie in the segment of the host. Each rank has an area there for
-// what leads to it, in parts, which those who use them map:
+// the links that lead to it, in parts. A process maps the parts that it uses:
 //
 //     part 0: from the host's first rank: messages, channel 0, 1, ... 7 | from the second ...
 //     part 1: from the host's first rank: channel 8, ... 15 | from the second ...

@@ -47,16 +47,18 @@ class Liveness final : PeerEvents {
   /// of the host, and looks which ranks of the host are dead (system calls). A dead process that
   /// had not left is a failure of the communicator, in which this rank was `doing` something.
   void check_peers(std::string_view doing);
-  /// The same before another failure is recorded, as most follow from a death: another rank heard
-  /// of it, gave up, and called something else. Where that was on another host, the news of the
-  /// death may take another way than what that rank does then, so there is a moment for it to come.
+  /// The same, before the caller records another failure. Most other failures follow from a death:
+  /// another rank heard of it, gave up, and called something else. If that rank is on another host,
+  /// the news of the death may come by another way than its messages, so this waits a moment for
+  /// it.
   void check_peers_first(std::string_view doing);
 
   bool has_left(int rank) const { return blocks_.has_left(rank); }
-  /// The ranks that have died, or whose host is out of reach; not those that have left. Of other
-  /// hosts, the same for all ranks of this one.
+  /// The ranks that have died, or that are on a host out of reach; not those that have left. All
+  /// ranks of this host get the same ranks of other hosts.
   std::vector<int> dead_ranks();
-  /// The ranks of this host whose process is gone, or about to be, whether they had left or not.
+  /// The ranks of this host with a process that is gone, or about to be, whether they had left or
+  /// not.
   std::vector<int> ending_ranks() const;
   /// Rank `rank`, of another host, is lost to the ranks of this host from now on, with all of its
   /// host where it is cut off. That alone is no failure of the communicator.

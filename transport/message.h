@@ -28,9 +28,9 @@ struct Credit {
 struct MessageHeader {
   enum Kind : std::uint32_t {
     message = 1,
-    posted = 2,  // a message whose sender has put it where its receiver had posted a receive
+    posted = 2,  // the sender has put the message where the receiver had posted a receive
     control = 3,
-    placed = 4,  // a message whose sender has put it into memory that the receiver exposes
+    placed = 4,  // the sender has put the message into memory that the receiver exposes
   };
   std::uint32_t kind = message;
   std::uint32_t link = 0;

@@ -1,5 +1,5 @@
-// What a segment of shared memory says of itself to those who look at the process from outside, as
-// `tutti top` does: whose it is, and in which layout the rest comes.
+// What a segment of shared memory says of itself to a program that looks at the process from
+// outside, as `tutti top` does: which rank owns it, and in which layout the rest comes.
 //
 // Two kinds of memfds carry nameplates: the segment of a communicator's ranks on a host, whose
 // control blocks each begin with one, and, while a rank meets others, a segment that has nothing

@@ -32,7 +32,7 @@ constexpr std::size_t kMostWithSecond = 64;
 constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is not there yet
 constexpr std::size_t kMostOver = 4096;   // communicators that are over, and still asked for
 constexpr auto kFarewell = 5000ms, kFarewellInTrouble = 100ms;
-constexpr auto kLastWords = 500ms;  // for whom this rank has had nothing to do with so far
+constexpr auto kLastWords = 500ms;  // for a peer that this rank has had nothing to do with so far
 // Notes of its own:
 constexpr std::uint32_t kLeftNote = 0;  // the answer to a note for a communicator that is over
 
@@ -97,8 +97,7 @@ Network::~Network() {
     return;
   }
   if (reactor_ == nullptr) return;
-  // A failure, say: whom it is to be told to may be somebody whom this rank has to connect to
-  // first.
+  // Notes that are still to go, of a failure, say: this rank may have to connect to the peer first.
   const Deadline told = deadline_after(kLastWords);
   const auto is_awaited = [](const auto& r) { return r->is_to_be_awaited(); };
   while (std::ranges::any_of(all_remote(), is_awaited) && Clock::now() < told && !must_stop()) {
@@ -217,7 +216,8 @@ void Network::forget_unless(const std::function<bool(int)>& kept) {
     }
     std::erase_if(early_, [](const auto& early) { return early.second.empty(); });
   }
-  // What is left to say matters to nobody, but that this rank is gone from there.
+  // The peers only have to hear that this rank is gone from there; nothing else that is unsent
+  // matters.
   for (const auto& r : forgotten) r->say_bye();
   const Deadline deadline = deadline_after(kFarewellInTrouble);
   const auto is_done = [](const auto& r) { return r->is_delivered(); };

@@ -3,20 +3,21 @@
 // links made. Peers are known by this rank's own numbers for them (host_peers.h); what travels
 // names a rank by its identity.
 //
-// Who moves the data: the sockets for data of all peers are in one epoll set of this rank, from the
-// moment that they are connected.
-// - A thread of this rank that waits polls the wires that it waits for, takes in what the set says
-//   has come over others, and, when it sleeps, sleeps on the set. So it hears of all that comes, of
-//   room for what is left to be sent, and of connections that come about meanwhile.
-// - Whoever else moves something meanwhile, or fails, rings the doorbell in the set; a thread looks
-//   once more after it has said that it sleeps, so none sleeps while there is something for it.
-// - When nobody has polled for 10 ms and nobody sleeps, the reactor listens to the set, until
-//   somebody does again. There is always room for what comes, so what is sent to a rank that
-//   computes does not get stuck.
-// - What is left to be sent when nobody waits for it, the reactor sends, every 10 ms.
+// The data sockets of all peers are in one epoll set of this rank as soon as they are connected.
+// Several threads move the data:
+// - A thread of this rank that waits polls the wires that it waits for, and takes in what the set
+//   reports for the others. When it sleeps, it sleeps on the set. So it hears of all that comes, of
+//   room for unsent data, and of new connections.
+// - Another thread that moves something meanwhile, or fails, rings the doorbell in the set. A
+//   thread looks once more after it has said that it sleeps, so none sleeps while there is
+//   something for it.
+// - When no thread has polled for 10 ms and none sleeps, the reactor listens to the set, until a
+//   thread does again. There is always room for what comes, so a message to a rank that computes
+//   does not get stuck.
+// - When no thread waits for unsent data, the reactor sends them, every 10 ms.
 //
-// A rank that is reached by no dial may still be able to dial. So it is asked to, over ranks that
-// are connected (network_requests.cpp).
+// A rank that no dial reaches may still be able to dial. So this rank asks it to, through ranks
+// that are connected (network_requests.cpp).
 #pragma once
 
 #include <atomic>
@@ -77,7 +78,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   NetworkAddress address() const;
   /// Throws Error where it cannot do as TUTTI_TRANSPORT asks.
   void check() const;
-  /// Whoever knows it may connect to this rank.
+  /// A process with this key may connect to this rank.
   const wire::Bytes32& key() const { return key_; }
   struct Peer {
     NetworkAddress address;
@@ -94,14 +95,15 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// Lets go of the peers that are not `kept`, which nobody has anything to say to any more.
   void forget_unless(const std::function<bool(int)>& kept);
 
-  /// `listener` hears what is said to communicator `group`, also what was before. Until leave(),
-  /// which waits for it; its links end, and those who know this rank hear that it has left. Where
-  /// it `failed`, nobody may be there to take what it has sent, and that does not matter; who asks
-  /// then hears that it was `because_of` that member (-1: of none).
+  /// `listener` hears what peers tell communicator `group`, and what they have told it before,
+  /// until leave(). leave() waits for the listener and ends the links of `group`; the peers that
+  /// know this rank hear that it has left. Where the communicator has `failed`, its peers may never
+  /// take what this rank has sent, so ~Network() waits for that only briefly. A peer that asks
+  /// later hears that this rank left `because_of` that member (-1: of none).
   void join(std::uint64_t group, Listener& listener);
   void leave(std::uint64_t group, bool failed, int because_of);
-  /// This rank will never join `group`, for rank `because_of` of the job is gone (-1: for other
-  /// reasons): whoever has something to say to it there hears that instead.
+  /// This rank will never join `group`, because rank `because_of` of the job is gone (-1: for other
+  /// reasons). A peer that tells it something there hears that instead.
   void refuse(std::uint64_t group, int because_of);
   void tell(int member, std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
 
@@ -109,13 +111,13 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   Wire& wire(int member) { return remote(member).wire(); }
   /// What carries the bytes to rank `member`, for people.
   std::string carrier_to(int member);
-  /// Whether nothing more will come from rank `member`, of whom this rank has heard.
+  /// Whether nothing more will come from rank `member`, as far as this rank has heard.
   bool is_lost(int member);
   /// The same, also where only the kernel has heard yet that it has hung up.
   bool has_hung_up(int member);
   /// Takes in what has come, and sends on what was left, over all wires.
   void poll();
-  /// Sleeps until something comes over one of them, there is room for what is to go, somebody
+  /// Sleeps until something comes over one of the wires, there is room for unsent data, a thread
   /// calls wake(), or that long; not at all where `ready`.
   void sleep(std::chrono::nanoseconds most, const std::function<bool()>& ready);
   /// What `ready` is about may have changed.
@@ -124,8 +126,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   bool hears_all() const { return hears_all_.load(std::memory_order_relaxed); }
 
  private:
-  /// Somebody who knows the key, and has not said who it is, or is not known yet: it has met this
-  /// rank a moment earlier than this rank it.
+  /// A process that knows the key, and has not named itself, or is not known yet: its meeting with
+  /// this rank ended earlier there than here.
   struct UnnamedPeer {
     FileDescriptor socket;
     wire::Session session;
@@ -174,7 +176,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   };
   static constexpr std::uint32_t kDialNote = 9;
   void take_request(int from, std::span<const std::byte> bytes);
-  /// To those who may know the way, but not to `from`.
+  /// To the ranks that may know the way, but not to `from`.
   void pass_on(DialRequest request, int from);
   std::vector<int> ways_to(std::uint64_t who, int from);
 
@@ -184,7 +186,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   RemoteRank& remote(int member);
   /// With mutex_ held; null: it has no address, or this rank is about to leave them all.
   std::shared_ptr<RemoteRank> find_or_make(int member);
-  // network_arrivals.cpp: peers that have proved themselves, and not said who they are.
+  // network_arrivals.cpp: peers that have proved themselves, and not named themselves.
   void serve();
   template <class Do>
   void of_all_listeners(Do&& act) {
@@ -218,7 +220,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   FurtherWays further_;
   FileDescriptor accept_set_;  // epoll: the listener, the waiting room, and unnamed peers
   FileDescriptor data_;        // epoll: the sockets for data, and
-  FileDescriptor doorbell_;    // what wakes those who sleep on it
+  FileDescriptor doorbell_;    // wakes the threads that sleep on it
   const UsableWires wires_;
   std::atomic<bool> hears_all_{true};
   std::map<WireKind, std::shared_ptr<EndpointMaker>> makers_;  // that are used
@@ -236,17 +238,17 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::mutex mutex_;  // of the ranks
   std::map<int, KnownPeer> peers_;
   std::unordered_map<std::uint64_t, int> numbers_;  // by identity
-  // Shared with whoever polls: a peer may be let go of meanwhile.
+  // Shared with the threads that poll: forget_unless() may drop a peer meanwhile.
   std::map<int, std::shared_ptr<RemoteRank>> ranks_;
   bool leaving_ = false;
   std::uint32_t requests_ = 0;  // of this rank
   std::size_t next_way_ = 0;    // whom to ask, in turn
-  // Who and whom, the last number.
+  // By DialRequest::who and whom: the last number.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> requests_passed_;
   std::mutex listeners_mutex_;  // held while they are told
   std::unordered_map<std::uint64_t, Listener*> listeners_;
   std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
-  // Those that were left or refused, and because of which rank; the newest ones.
+  // Communicators that were left or refused, and the rank that was the reason; the newest ones.
   std::map<std::uint64_t, int> over_;
   std::deque<std::uint64_t> over_in_order_;
   std::map<int, Lost> lost_;

@@ -1,4 +1,4 @@
-// See network.h: those who connect to this rank, until each is known to be one of its peers.
+// See network.h: processes that connect to this rank, until each is known to be one of its peers.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kHelloPatience = 5s;
-constexpr auto kLookAtUnnamed = 500ms;  // while somebody is there
+constexpr auto kLookAtUnnamed = 500ms;  // while there is an unnamed peer
 constexpr std::size_t kMostUnnamed = 256;
 
 }  // namespace

@@ -83,7 +83,7 @@ void Network::poll() {
 void Network::sleep(std::chrono::nanoseconds most, const std::function<bool()>& ready) {
   {
     const std::lock_guard lock(sleep_mutex_);
-    // The first one is heard by whoever wakes; any other may miss the doorbell.
+    // The first sleeper hears every ring; another one may miss it.
     if (sleepers_.fetch_add(1, std::memory_order_seq_cst) > 0) {
       most = std::min<std::chrono::nanoseconds>(most, kShortSleep);
     }
@@ -119,7 +119,7 @@ void Network::end_sleep() {
     }
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   }
-  // Whoever listens next, if this one does not look again.
+  // The reactor listens next, if this thread does not look again.
   if (!ticking_.exchange(true, std::memory_order_seq_cst)) {
     reactor_->keep_awake(*this, Clock::now() + kTick);
   }
@@ -170,7 +170,8 @@ void Network::set_listening() {
 }
 
 std::optional<Reactor::Time> Network::watch_data(Reactor::Time now) {
-  // In this order: who wakes after this was read starts the ticks again (end_sleep()).
+  // In this order: a thread that wakes after the load of sleepers_ starts the ticks again
+  // (end_sleep()).
   ticking_.store(false, std::memory_order_seq_cst);
   const bool sleeps = sleepers_.load(std::memory_order_seq_cst) > 0;
   bool polled = polled_.exchange(false, std::memory_order_seq_cst);

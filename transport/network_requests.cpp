@@ -1,7 +1,7 @@
-// Requests to dial, of which network.h tells: where a firewall, say, lets connections through from
-// one host to another but not back, the rank that cannot dial asks the one that can. The request
-// goes from rank to rank over connections that exist, and between ranks of a host, which always
-// reach each other; nobody dials another host for its sake. Each rank passes a request on once.
+// Requests to dial (network.h): where a firewall, say, lets connections through from one host to
+// another but not back, the rank that cannot dial asks the one that can. The request goes from rank
+// to rank over connections that exist, and between ranks of a host, which always reach each other;
+// nobody dials another host for its sake. Each rank passes a request on once.
 #include <algorithm>
 #include <cstring>
 
@@ -76,7 +76,8 @@ std::vector<int> Network::ways_to(std::uint64_t who, int from) {
     if (peer.here && peer.address.get() && r != own_) here.push_back(r);
   }
   std::vector<int> ways;
-  // A rank of this host may have what this one has not; who is asked by one does not ask others.
+  // A rank of this host may have a way that this one lacks. A rank that another one asks does not
+  // ask the ranks of its own host.
   if (from == own_ && !here.empty()) ways.push_back(here[next_way_ % here.size()]);
   for (std::size_t i = 0; i < std::min(up.size(), kMostWays); ++i) {
     ways.push_back(up[(next_way_ + i) % up.size()]);

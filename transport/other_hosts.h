@@ -2,9 +2,9 @@
 // joined (joining.h), which ranks are lost, and the first failure.
 //
 // The ranks of a host agree on which ranks are lost (host_losses.h). Where a rank's process has
-// ended, that rank alone is lost. Where nothing comes through from it any more, the whole of its
-// host is: what two hosts' connections suffer one after the other is one event, and where their
-// ranks part has to be one place.
+// ended, that rank alone is lost. Where nothing comes through from it any more, its whole host is
+// lost: the connections of two hosts break one after the other, but that is one event, and the
+// ranks have to part at one place.
 //
 // Notes are numbers in the byte order of the machine, which the handshake has compared.
 #pragma once
@@ -52,7 +52,7 @@ class OtherHosts final : Network::Listener {
   void lose(int rank, Loss how, const std::string& why);
 
  private:
-  static constexpr std::uint32_t kFailure = 3;  // besides the notes of Joining and Diagnostics
+  static constexpr std::uint32_t kFailure = 3;  // Joining and Diagnostics have other notes
 
   bool has(int member) const override { return tree_.rank_of(member) >= 0; }
   void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) override;

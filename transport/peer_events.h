@@ -2,9 +2,9 @@
 // connection (RemoteRank) reports it to the network, the network to each communicator (OtherHosts,
 // then Liveness), all through this one interface. docs/failures.md follows a death all the way.
 //
-// Threads: RemoteRank reports a loss from the reactor's thread. That a peer has left comes from the
-// reactor's thread, or from the thread of a rank that drives the wire. Network::join() reports what
-// was before, on its caller's thread. For each communicator, one event comes at a time.
+// Threads: RemoteRank reports a loss from the reactor's thread. The news that a peer has left comes
+// from the reactor's thread, or from the thread of a rank that drives the wire. Network::join()
+// reports earlier events on its caller's thread. For each communicator, one event comes at a time.
 //
 // Locks: the network holds its list of listeners while it reports, so that Network::leave() returns
 // only when nobody is inside a listener. So a handler may take a lock of its own, send notes

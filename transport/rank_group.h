@@ -66,17 +66,17 @@ class RankGroup : public Members {
   std::string transports() const;
 
  private:
-  // Whether all ranks have joined is what their new communicator depends on, and the same for all
-  // of them, also where some die: a rank that was dead before it had joined makes it fail on all
-  // others, one that dies later on none. (The survivors then all shrink the same communicator.) On
-  // one host, a rank joins when it has all segments, and what a rank sent before it died is
-  // there. One that gives up on a late rank says so where that rank will see it (decide_here).
+  // The new communicator exists only if all ranks have joined, and all ranks see the same, even
+  // where some die: a rank that was dead before it had joined makes it fail on all others; a rank
+  // that dies later makes it fail on none. (The survivors then all shrink the same communicator.)
+  // On one host, a rank joins when it has all segments, and what a rank sent before it died is
+  // there. A rank that gives up on a late rank says so where that rank will see it (decide_here).
   // Several hosts agree (joining.h).
   void join_host(Deadline deadline);
   /// Whether this rank can read the memory of some of its host, at distances 1, 2, 4, ... The
-  /// kernel goes by users, namespaces and flags of processes. So where all ranks find that they
-  /// can, each can read all: ranks whose processes are of two kinds stand beside each other
-  /// somewhere, in either order.
+  /// kernel decides by users, namespaces and flags of processes. So where all ranks find that they
+  /// can, each can read all: processes of two kinds stand beside each other somewhere, in either
+  /// order.
   bool cma_works() const;
   void join_other_hosts(Joining& joining, Deadline deadline);
   /// Gives up on the new communicator, unless it is too late for that.

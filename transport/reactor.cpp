@@ -55,7 +55,7 @@ void Reactor::hold_across_forks() {
 }
 
 void Reactor::let_go_of_sockets() {
-  // The numbers stay in use, so that whoever closes them later closes nothing else.
+  // The numbers stay in use, so that a handler that closes them later closes nothing else.
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;
   for (const auto& [fd, handler] : watched_) ::dup3(nothing, fd, O_CLOEXEC);

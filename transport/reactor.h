@@ -1,7 +1,7 @@
 // The thread that looks after this process's sockets to other hosts when nobody else does: it
-// accepts and greets, hears at once who is gone and what has failed, and drives wires whose ranks
-// are not in a call. One for all ranks of the process, from the first one on that has a rank on
-// another host.
+// accepts and greets, hears at once which peers are gone and what has failed, and drives the wires
+// of ranks that are not in a call. The process has one for all of its ranks, as soon as one of them
+// has a peer on another host.
 #pragma once
 
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace tutti {
 class Reactor {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  /// Whom the thread calls. It must not wait.
+  /// The thread calls it. It must not wait.
   class Handler {
    public:
     virtual ~Handler() = default;
@@ -37,13 +37,14 @@ class Reactor {
     virtual bool on_exit() { return true; }
   };
 
-  /// This process's, whose thread runs. Throws Error where it cannot be started.
+  /// This process's; its thread runs. Throws Error where the thread cannot be started.
   static Reactor& instance();
 
   /// Tells `handler` of `events` of `fd` from now on; 0: of none yet. It must outlive that.
   void watch(int fd, std::uint32_t events, Handler& handler);
   void change(int fd, std::uint32_t events);
-  /// When this returns, `handler` is not called any more (but by whoever is being called now).
+  /// When this returns, the descriptor's handler is not called any more, except for a call that
+  /// this thread is in.
   void unwatch(int fd);
   /// The same of all that it has asked for.
   void forget(Handler& handler);
@@ -54,7 +55,7 @@ class Reactor {
   Reactor();
   static void hold_across_forks();
   /// In a child of fork(): its copies of the sockets must not keep connections open that the parent
-  /// closes, or whose end the others wait for.
+  /// closes, or that the peers wait to see closed.
   void let_go_of_sockets();
   void run(int stop_fd);
   void wake();

@@ -196,9 +196,10 @@ MessageHeader InLink::same_as_last() const {
 }
 
 bool InLink::sender_may_wait() const {
-  // As the sender sees it: what has come, and is not known to be free. One that has no room for a
-  // message has all slots in use, or all data but twice the message's, which wants to lie in one
-  // piece; half of that comes sooner, and is seen even if the last have yet to come.
+  // As the sender sees it: messages that have come and that it does not know to be free. A sender
+  // without room for a message has all slots in use, or all data but twice the message's, because a
+  // message has to lie in one piece. Half of that comes sooner, and shows even if the last messages
+  // have yet to come.
   const std::uint64_t slots = published_ - told_.consumed;
   const std::uint64_t bytes = cursor_.passed() - told_.freed;
   return 2 * slots >= view_.shape.slots ||

@@ -1,20 +1,20 @@
 // A link between ranks of two hosts: the same ring of slots in private memory at both ends, with a
-// wire (wire.h) between them. What is published into the ring here is moved into the ring there, to
-// the same place; the receiver's credit comes back the same way:
+// wire (wire.h) between them. A message that is published into the ring here moves into the ring
+// there, to the same place; the receiver's credit comes back the same way:
 //
 //     Sender -> ring | OutLink ~~~~ wire ~~~~ InLink | ring -> Receiver
 //               credit line  <~~~~~~~~~~~~~~~~~  credit line
 //
 // So the executor sees a connection as ever, there is room exactly where the receiver has room, and
-// whatever was published finds its place there. An OutLink's ring keeps each message until the
+// every published message finds its place there. An OutLink's ring keeps each message until the
 // receiver is done with it: a wire may send out of it at any time before.
 //
-// Where the network can, a long message need not go through the rings. A zero-copy send is of the
-// memory that the message lies in: its slot stays reserved, and the message is copied there after
-// all (take_back()) if the sender needs the memory before it has been sent. A posted receive says
-// in advance where a message is to be written, instead of its slot (post()). And a message may be
-// for memory that the receiver exposes (Wire::expose()): where the network can, it is written
-// there, and else it comes into its slot.
+// Where the network can, a long message need not go through the rings. A zero-copy send takes the
+// message from the user's memory. Its slot stays reserved: if the sender needs the memory before
+// the message has been sent, it copies the message to the slot after all (take_back()). A posted
+// receive says in advance to which memory the message goes, instead of its slot (post()). And a
+// message may be for memory that the receiver exposes (Wire::expose()): where the network can, it
+// writes the message there, and else the message comes into its slot.
 #pragma once
 
 #include <array>
@@ -114,8 +114,8 @@ class OutLink final : public RemoteDoorbell {
   Message next() const { return ahead().message(); }
   /// It is on its way.
   void pass();
-  /// The receiver has finished with `consumed` messages, whose data ended at `freed`. False: it
-  /// cannot have.
+  /// The receiver has finished with `consumed` messages, and their data ended at `freed`. False:
+  /// that cannot be.
   bool credit(std::uint64_t consumed, std::uint64_t freed);
   /// Whether as much has been said before.
   bool knows(std::uint64_t consumed, std::uint64_t freed) const;
@@ -172,8 +172,8 @@ class InLink final : public RemoteDoorbell {
   /// Takes messages as they come, instead of a rank that asks for them.
   class Taker {
    public:
-    /// Called with the wire's lock held, by whoever drives the wire. `payload` is null where it has
-    /// been written into exposed memory. False: there can be no such message.
+    /// Called with the wire's lock held, by the thread that drives the wire. `payload` is null
+    /// where it has been written into exposed memory. False: there can be no such message.
     virtual bool take(std::uint32_t tag, const std::byte* payload, std::uint32_t bytes) = 0;
 
    protected:
@@ -236,7 +236,7 @@ class InLink final : public RemoteDoorbell {
   bool arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes, std::uint64_t at);
 
   std::uint64_t published() const { return published_; }
-  /// The last message whose header has come.
+  /// The last message of which a header has come.
   std::uint64_t begun = 0;
   /// Whether messages have data in the ring, or may soon.
   bool has_data() const { return begun > published_ || receiver_.has_data(); }
@@ -259,7 +259,7 @@ class InLink final : public RemoteDoorbell {
     const Credit now = credit();
     return now.consumed != told_.consumed || now.freed != told_.freed;
   }
-  /// The credit, of which the sender knows from now on.
+  /// The credit; from now on the sender knows of it.
   Credit tell() { return told_ = credit(); }
 
   void rung() override;

@@ -364,7 +364,7 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
     const std::lock_guard lock(mutex_);
     is_last_look = ended_ && now - *ended_ >= kLastData;
   }
-  // This thread may come late, so what came in time may lie there unread.
+  // This thread may come late, so messages that came in time may lie there unread.
   if (is_last_look) wire_.take_last();
   {
     const std::lock_guard lock(mutex_);

@@ -1,24 +1,23 @@
 // A rank on another host, and the connection to it, which is made when either side first needs the
-// other: one or more TCP streams. Over `control` go notes; it also tells at once when the peer's
+// other: one or more TCP streams. Notes go over `control`. It also tells at once when the peer's
 // process is gone, and after TUTTI_PEER_TIMEOUT when its host is silent. Data go over a wire, which
 // has the other streams, or ways of its own.
 //
 // Either side may dial, and both may at once; so there may be two attempts at a connection. Each
-// lives and dies by itself, and is dialled again when it has died. The rank with the lower identity
-// uses the first one of which all streams are there, and says so; the other rank uses what it is
-// told (stream_candidate.h). So a firewall, or whatever else lets connections through in one
-// direction alone, is in nobody's way.
+// attempt lives and dies by itself; its side dials again when it has died. The rank with the lower
+// identity uses the first attempt that has all its streams, and says so; the other rank uses the
+// one that it is told (stream_candidate.h). So the two connect even where a firewall, or something
+// else, lets connections through in one direction alone.
 //
-// A rank that answers late is waited for: its host's kernel accepts for it. Where nothing answers,
-// this rank asks others to have the peer dial (Owner::on_unanswered()), and after
-// TUTTI_PEER_TIMEOUT counts it as lost.
+// This rank waits for a rank that answers late: the kernel of that rank's host accepts for it.
+// Where nothing answers, this rank asks others to have the peer dial (Owner::on_unanswered()), and
+// after TUTTI_PEER_TIMEOUT counts the peer as lost.
 //
 // Where there are several ways between the two hosts, the side that has dialled the connection
-// dials one stripe more for each further way, once the connection is up. A stripe that does not
-// come about is done without.
+// dials one stripe more for each further way, once the connection is up. The connection does
+// without a stripe that does not come about.
 //
-// The reactor's thread does all of it, except for the data: who moves them, its owner says
-// (network.h).
+// The reactor's thread does all of it, except for the data: network.h says which threads move them.
 #pragma once
 
 #include <algorithm>
@@ -49,14 +48,14 @@ namespace tutti {
 class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:
   static constexpr std::uint32_t kStreams = 3;
-  /// Apart go long messages of the rank with the higher identity (tcp_endpoint.h).
+  /// kSecond carries the long messages of the rank with the higher identity (tcp_endpoint.h).
   static constexpr std::uint32_t kControl = 0, kData = 1, kSecond = 2;
   /// The stripes, in their order, follow.
   static constexpr std::uint32_t kMostStripes = Endpoint::kMostStripes;
-  /// Sockets for data, besides.
+  /// All sockets for data: every stream but `control`, and the stripes.
   static constexpr std::size_t kDataSockets = kStreams - 1 + kMostStripes;
 
-  /// Whom it tells; from the reactor's thread, or whoever drives the wire.
+  /// It hears what happens, from the reactor's thread or from the thread that drives the wire.
   class Owner : public PeerEvents {
    public:
     virtual void on_note(int member, std::uint64_t group, std::uint32_t type,
@@ -65,7 +64,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     virtual void on_connected() = 0;
     /// No dial reaches it so far, and it has not dialled. Now and then.
     virtual void on_unanswered(int member) = 0;
-    /// Somebody polls the wire, after it was told that the reactor listens.
+    /// A thread polls the wire, after the wire was told that the reactor listens.
     virtual void on_polled() = 0;
     /// Something has come over the wire, or what was left to be sent over it has gone.
     virtual void on_moved() = 0;
@@ -105,7 +104,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   // Its sockets for data are in the owner's epoll set, as `member * kDataSockets + which`.
   /// There are `events` of socket `which`: drives the wire.
   void on_data(std::size_t which, std::uint32_t events);
-  /// That set tells of room for what is left to be sent, too. False: something has come already.
+  /// That set now tells of room for unsent data, too. False: something has come already.
   bool prepare_to_sleep();
   void after_sleep();
   bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
@@ -114,7 +113,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
 
  private:
-  /// For what a process that ended has sent last, which the kernel still holds.
+  /// For the last data of a process that ended: the kernel still holds them.
   static constexpr std::chrono::milliseconds kLastData{500};
 
   enum class State : std::uint8_t { idle, connecting, up, lost };

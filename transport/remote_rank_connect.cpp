@@ -1,5 +1,5 @@
-// See remote_rank.h. How its connection comes about: of two attempts, one dialled from here and one
-// accepted from there.
+// See remote_rank.h. How its connection comes about, from two attempts: one dialled from here and
+// one accepted from there.
 #include <fmt/format.h>
 #include <sys/epoll.h>
 
@@ -95,7 +95,7 @@ bool RemoteRank::is_answered() const {
 void RemoteRank::advance(Attempt& attempt, std::uint32_t stream) {
   StreamCandidate& c = attempt.streams[stream];
   const bool was_ready = c.is_ready();
-  // Where it fails, it closes the socket, whose number may be another one's at once.
+  // Where step() fails, it closes the socket, and another descriptor may get its number at once.
   reactor_.unwatch(c.fd());
   if (c.step() == StreamCandidate::State::failed) {
     if (&attempt == &ours_) has_failed(c);
@@ -105,7 +105,7 @@ void RemoteRank::advance(Attempt& attempt, std::uint32_t stream) {
   }
   reactor_.watch(c.fd(), c.events(), *this);
   if (c.is_over()) {
-    // That the peer has chosen it, and what it has said since, may have come over the others.
+    // The peer's choice of this connection, and later notes, may have come over the other streams.
     StreamCandidate& control = attempt.streams[kControl];
     if (stream != kControl && control.is_ready()) {
       reactor_.unwatch(control.fd());
@@ -163,7 +163,7 @@ void RemoteRank::settle(Attempt& attempt) {
   if (!is_ready(attempt)) return;
   StreamCandidate& control = attempt.streams[kControl];
   if (chooses()) {
-    // What has ended by now can still be made again; what was chosen cannot.
+    // A stream that has ended by now can still be made again; a chosen connection cannot.
     if (std::ranges::any_of(attempt.streams,
                             [](const StreamCandidate& c) { return c.is_over(); }) ||
         !control.choose()) {

@@ -1,7 +1,8 @@
-// What keeps bytes between two hosts from being altered or read on their way, where the job asks
-// for it. They travel in records then, each under a seal: a checksum (CRC32C), which finds what
-// went wrong by accident; or encryption (ChaCha20-Poly1305, libsodium's), which nobody can read or
-// alter who does not know the connection's keys. A record that is not as it was sent is not opened.
+// Seals keep bytes between two hosts from being altered or read on their way, where the job asks
+// for them. The bytes then travel in records, each under a seal: a checksum (CRC32C), which finds
+// what went wrong by accident; or encryption (ChaCha20-Poly1305, libsodium's), which nobody without
+// the connection's keys can read or alter. The receiver does not open a record that was altered on
+// its way.
 #pragma once
 
 #include <array>

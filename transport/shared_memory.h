@@ -17,7 +17,7 @@ namespace tutti {
 
 class SharedMemory {
  public:
-  /// `bytes` of zeroes, sealed against resizing, of which the first `mapped` are mapped (0: all).
+  /// `bytes` of zeroes, sealed against resizing; the first `mapped` of them are mapped (0: all).
   /// Pages are taken when they are first touched.
   static std::shared_ptr<SharedMemory> create(std::string_view label, std::size_t bytes,
                                               std::size_t mapped = 0);
@@ -33,16 +33,17 @@ class SharedMemory {
   ~SharedMemory();
 
   /// The `bytes` from `offset` on, a multiple of the page size, of memory that has a descriptor.
-  /// Whoever asks for the same part has the same mapping, as long as one holds it. Thread-safe.
+  /// All callers that ask for the same part share one mapping, as long as one of them holds it.
+  /// Thread-safe.
   std::shared_ptr<SharedMemory> part(std::size_t offset, std::size_t bytes);
 
   /// Gives back these pages (whole_pages()), which are zeros from now on, for all processes. Does
   /// nothing where there is no descriptor, or the kernel refuses that.
   void give_back(std::span<std::byte> pages) const noexcept;
 
-  /// Lets go of the memory, whose owner needs it no more, but not of its addresses: a thread that
-  /// still reads and writes there finds zeros, and memory of this process's own. (The memory stays
-  /// where the kernel refuses that.)
+  /// Lets go of the memory, because its owner needs it no more, but not of its addresses: a thread
+  /// that still reads and writes there finds zeros, and memory of this process's own. (The memory
+  /// stays where the kernel refuses that.)
   void let_go() noexcept;
 
   std::byte* data() const { return data_; }

@@ -3,16 +3,16 @@
 //
 //     state | of rank 0: writing, signal 0, ... 15 | of rank 1: ...
 //
-// Signals are counters that only grow. A rank signals by a store with release, after what it has
-// written to the window, and the owner looks with acquire. So who sees a signal sees the data.
+// Signals are counters that only grow. A rank signals by a store with release, after it has written
+// to the window, and the owner loads with acquire. So an owner that sees a signal sees the data.
 // Ranks of other hosts do not see the board: the owner's process counts for them what they send.
 //
-// Beside the count lies the place of the data that came last. Who waits for the signal looks there
-// too, so that both lines cross from core to core together.
+// Beside the count lies the place of the data that came last. The owner, as it waits for the
+// signal, looks there too, so that both lines cross from core to core together.
 //
-// A window ends while others may be writing to it: the owner closes it, and then waits for those
-// who have begun. A writer says that it writes before it looks whether the window is open, and the
-// owner looks for writers after it has closed it, with asymmetric fences between
+// A window ends while others may be writing to it: the owner closes it, and then waits for the
+// writers that have begun. A writer says that it writes before it looks whether the window is open.
+// The owner looks for writers after it has closed the window. Asymmetric fences lie between
 // (core/asymmetric_fence.h). So the owner sees the writer, or the writer sees the end.
 #pragma once
 

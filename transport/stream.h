@@ -1,6 +1,6 @@
-// A connection between two ranks that have proved themselves to each other: a socket, and under
-// it, where the job asks for it, seals (seal.h), of which whoever sends and receives sees nothing
-// but errno EBADMSG where something was altered.
+// A connection between two ranks that have proved themselves to each other: a socket, with seals
+// (seal.h) on it where the job asks for them. A sender and a receiver see nothing of the seals,
+// except errno EBADMSG where something was altered.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@
 
 namespace tutti {
 
-/// Why a connection ends whose peer does not keep to the rules.
+/// Why a connection ends when the peer does not keep to the rules.
 inline constexpr const char* kNonsense = "it has sent what cannot be";
 /// What errno EBADMSG means to the user.
 inline constexpr const char* kAltered = "what came from it was altered on its way";

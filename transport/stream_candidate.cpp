@@ -154,7 +154,7 @@ std::uint32_t StreamCandidate::events() const {
     case State::asked:
       return EPOLLIN;
     default:
-      // What is sent behind a choice waits for whoever uses the stream.
+      // What the peer sends behind a choice stays in the socket for the user of the stream.
       return state_ == State::ready && hears_choice_ ? EPOLLIN | EPOLLRDHUP : EPOLLRDHUP;
   }
 }

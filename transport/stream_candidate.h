@@ -1,13 +1,13 @@
 // One stream of a connection to a rank on another host, while the connection comes about. This
 // rank has dialled it, or has accepted it:
 //
-//     who dials -> who accepts   Proof, StreamHello asks         (behind the handshake)
-//     who accepts -> who dials   StreamHello accepted, or refused
-//     lower -> higher identity   StreamHello chosen              (over the control stream)
+//     dialler -> acceptor          Proof, StreamHello asks         (behind the handshake)
+//     acceptor -> dialler          StreamHello accepted, or refused
+//     lower -> higher identity     StreamHello chosen              (over the control stream)
 //
 // It is ready once it has been accepted. Each of two ranks may dial the other, so two connections
-// may come about between them; the rank with the lower identity chooses the first one of which all
-// streams are ready, and neither uses one that was not chosen (remote_rank.h).
+// may come about between them. The rank with the lower identity chooses the first one that has all
+// its streams ready. Neither rank uses a connection that was not chosen (remote_rank.h).
 #pragma once
 
 #include <cerrno>
@@ -73,7 +73,7 @@ class StreamCandidate {
 
   // Of one that has failed.
   const std::string& why() const { return why_; }
-  /// Nobody listens there, or somebody says so.
+  /// Nobody listens there, or something answers so (a firewall).
   bool is_turned_away() const { return error_ == ECONNREFUSED; }
   /// The peer does not want any connection.
   bool is_refused() const { return refused_; }

@@ -88,9 +88,9 @@ std::vector<OwnAddress> own_addresses() {
   return all;
 }
 
-/// What is not acknowledged, TCP sends again after 0.2 s, and each time after twice as long. From
-/// now on, after a second at most, so that a connection goes on soon after an outage. False: this
-/// kernel (before 6.15) cannot do so.
+/// TCP sends data without an acknowledgement again after 0.2 s, and then each time after twice as
+/// long. From now on it does so after a second at most, so that a connection goes on soon after an
+/// outage. False: this kernel (before 6.15) cannot do so.
 bool asks_every_second(int fd) {
   constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which headers may not have yet
   constexpr int kSecond = 1000;

@@ -54,8 +54,8 @@ void tune_socket(const FileDescriptor& socket);
 /// TUTTI_PEER_TIMEOUT, by as much as TCP may take to ask once more, so that an outage of that
 /// length is survived. 0: for ever.
 std::chrono::milliseconds silence_limit();
-/// Besides: the connection ends when the other host has not answered for silence_limit(). Not for
-/// sockets whose reader may be slow: a full window counts as no answer.
+/// From now on the connection ends when the other host has not answered for silence_limit(). Not
+/// for a socket with a reader that may be slow: a full window counts as no answer.
 void watch_over(int fd);
 void stop_watching_over(int fd);
 

@@ -1,9 +1,9 @@
 // The further ways between two hosts, over which stripes of long messages travel (tcp_endpoint.h):
-// pairs of their addresses in the same network, besides the pair by which they meet. A rank says at
-// which further addresses it listens; two ranks go by the same rule, on what both know.
+// pairs of their addresses in the same network, other than the pair by which they meet. A rank says
+// at which further addresses it listens; two ranks choose by the same rule, from what both know.
 //
-// By itself a rank offers addresses of interfaces that are as fast as the first one, as every way
-// carries as much as any other, and none of bridges, as those of containers, which have the same
+// By default a rank offers addresses of interfaces that are as fast as the first one, because every
+// way carries as much as any other. It offers none of bridges: those of containers have the same
 // addresses on all hosts. TUTTI_TCP_STREAMS may ask for more, or for one connection.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace tutti {
 
-/// An address besides the first, as other hosts see it.
+/// A further address, as other hosts see it.
 struct FurtherAddress {
   std::array<std::byte, 16> ip{};
   std::uint16_t port = 0;    // 0: there is none
@@ -40,7 +40,7 @@ struct Way {
   SocketAddress to, from;
 };
 
-/// The interfaces of this host that are further ways, besides the one with address `local`;
+/// The interfaces of this host that are further ways, without the one with address `local`;
 /// `interfaces`: those that may be used, in the form of TUTTI_SOCKET_IFNAME, or empty.
 std::vector<NetworkInterface> further_interfaces(const SocketAddress& local,
                                                  const std::string& interfaces);
@@ -48,8 +48,8 @@ std::vector<NetworkInterface> further_interfaces(const SocketAddress& local,
 /// As it is said to others, where `listener` listens at an address in a network of `prefix` bits.
 FurtherAddress further_address(const SocketAddress& listener, std::uint32_t prefix);
 
-/// The ways of the stripes from a rank that says `mine` to one that says `theirs`, whose first
-/// addresses are these. Nothing that the other one says does harm.
+/// The ways of the stripes from a rank that says `mine` to one that says `theirs`. `own` and
+/// `first` are the first addresses of the two. Nothing that the other one says does harm.
 std::vector<Way> further_ways(const FurtherWays& mine, const SocketAddress& own,
                               const FurtherWays& theirs, const SocketAddress& first);
 

@@ -1,5 +1,5 @@
-// See wire.h: the life of links and of the wire, and what drives it. What it sends is in
-// wire_send.cpp, what comes in wire_receive.cpp.
+// See wire.h: the life of links and of the wire, and the functions that drive it. wire_send.cpp has
+// the sending part, wire_receive.cpp the receiving one.
 #include "transport/wire.h"
 
 #include <fmt/format.h>
@@ -301,7 +301,7 @@ void Wire::post(InLink& link, std::span<const InLink::PostedReceive> messages) {
   std::size_t count = 0;
   for (const InLink::PostedReceive& m : messages) {
     const auto region = endpoint_->window_region(m.to, m.bytes);
-    // What has come since, lies in its slot.
+    // A message that has come since lies in its slot.
     if (!region || m.number <= link.published()) continue;
     if (control == nullptr || count == Control::kPosts) {
       control = &say(Control::post, link.number());
@@ -326,7 +326,7 @@ void Wire::withdraw_receives(InLink& link) {
 
 bool Wire::has_withdrawn(InLink& link) {
   if (abilities().one_sided) {
-    // The peer writes no more to the places of what has come.
+    // The peer writes no more to the places of messages that have come.
     if (link.told_posted_up_to <= link.published()) return true;
     if (!std::exchange(link.withdraws, true)) {
       say(Control::withdraw, link.number());

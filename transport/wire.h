@@ -1,19 +1,19 @@
 // A wire carries the messages of all links between a rank of this host and one of another, over an
-// endpoint (endpoint.h), whatever network that is of. Links and executors see rings
-// (remote_link.h); the wire opens and numbers links, lets them take turns, sends messages and
-// credit, brings what comes to its place, and sees to it that what ends has ended at both sides.
+// endpoint (endpoint.h) of any network. Links and executors see rings (remote_link.h). The wire
+// opens and numbers links, lets them take turns, sends messages and credit, brings arriving
+// messages to their places, and sees to it that a link that ends has ended at both sides.
 //
-// Nothing here waits. A wire is driven by a thread that is in a call and waits for something that
-// the wire brings (poll()), by those that publish or free (send(), credit()), and, when nobody is
-// in a call, by the reactor's thread (remote_rank.h). So all of it may be called from any thread; a
-// wire has a lock.
+// Nothing here waits. Three kinds of threads drive a wire: a thread in a call that waits for
+// something that the wire brings (poll()), threads that publish or free (send(), credit()), and,
+// when no thread is in a call, the reactor's thread (remote_rank.h). So any thread may call any of
+// it; a wire has a lock.
 //
 //   - A link is opened with a control message that says its name and shape. Where the network keeps
 //     no order, or writes into the peer's memory, the sender waits for the answer.
 //   - A message goes from its slot, or from where it lies in users' memory (a zero-copy send), to
 //     the same slot at the peer, or to where the receiver has posted a receive. A two-sided
-//     endpoint asks for the place when the header comes. Of a one-sided one the sender knows the
-//     place: the receiver tells it in time what it has posted, and withdraws it by a control
+//     endpoint asks for the place when the header comes. With a one-sided endpoint the sender knows
+//     the place: the receiver tells it in time what it has posted, and withdraws that by a control
 //     message that the sender answers.
 //   - Credit goes along with messages. When much is owed, or nothing else is to be sent and the
 //     sender may lack it, it goes by itself.
@@ -42,7 +42,7 @@ namespace tutti {
 
 class Wire final : Endpoint::Sink {
  public:
-  /// Whom a wire tells of what is no message.
+  /// A wire tells it of everything that is no message.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -51,7 +51,7 @@ class Wire final : Endpoint::Sink {
     /// Nothing more will come or go; `why` is empty where the peer has closed it. Called with the
     /// wire's lock held.
     virtual void on_closed(const std::string& why) = 0;
-    /// Somebody polls after set_listening(true).
+    /// A thread polls after set_listening(true).
     virtual void on_polled() = 0;
     /// Something has come, or what was left to be sent has gone. Called with or without locks.
     virtual void on_moved() {}
@@ -79,7 +79,7 @@ class Wire final : Endpoint::Sink {
   void start();
   /// The peer's process has ended: it takes and brings nothing more, but for what is on its way.
   void peer_ended() { peer_ended_.store(true, std::memory_order_release); }
-  /// The last that is sent.
+  /// Sends a good-bye, the last message.
   void say_bye();
   /// Whether the peer has all that was sent, as far as can be told, or never will.
   bool is_delivered();
@@ -103,7 +103,8 @@ class Wire final : Endpoint::Sink {
   /// not.
   OutLink& out(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
   InLink& in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
-  /// The same where `taker` takes what comes, whoever drives the wire; until stop_taking().
+  /// The same, but `taker` takes what comes, on any thread that drives the wire, until
+  /// stop_taking().
   InLink& in(const LinkName& name, const ConnectionShape& shape, InLink::Taker& taker);
   void stop_taking(InLink& link);
   /// The peer may write to this memory at any time (OutLink::publish_into()), where the network is
@@ -128,24 +129,24 @@ class Wire final : Endpoint::Sink {
   void credit(InLink& link);
   /// Takes in what has come, and sends on what was left. Returns at once where another thread does.
   void poll();
-  /// The same; also tells senders of all that was freed. For those who have waited for a while.
+  /// The same; also tells senders of all that was freed. For threads that have waited for a while.
   void poll_and_tell();
   /// The reactor's: as poll_and_tell(), and the part of it that sends.
   void drive();
   void send_rest();
   /// Takes in all that is there of a peer that has ended, or much of it.
   void take_last();
-  /// The reactor listens for what comes, as nobody polls.
+  /// `on`: the reactor listens for what comes, because nobody polls.
   void set_listening(bool on) { listening_.store(on, std::memory_order_release); }
-  // Of links that send from users' memory and post receives, as they say. What a network is at is
-  // waited for.
+  // Of links that send from users' memory and post receives, by the same names. They wait for
+  // transfers that the network is in the middle of.
   void take_back(OutLink& link, const std::byte* begin, const std::byte* end);
   void post(InLink& link, std::span<const InLink::PostedReceive> messages);
   void withdraw_receives(InLink& link);
   /// Whether all that was published has left this process, or never will.
   bool is_flushed();
 
-  /// Whether somebody has polled since the last time that this was asked.
+  /// Whether a thread has polled since the last call of this.
   bool was_polled() {
     return polled_.load(std::memory_order_relaxed) &&
            polled_.exchange(false, std::memory_order_relaxed);
@@ -185,7 +186,7 @@ class Wire final : Endpoint::Sink {
   bool take_credit(const Credit& credit);
   /// Where the messages of `header` have receives posted, in one piece; null: they have not.
   static std::byte* posted_place(InLink& link, const MessageHeader& header);
-  /// What was written into our memory by the peer is what it may be.
+  /// Whether the peer has written to our memory only what it may.
   static bool is_in_place(InLink& link, const MessageHeader& header);
   Heard has_come(const MessageHeader& header, InLink* link);
   void note_sequence(std::uint32_t sequence);
@@ -210,8 +211,8 @@ class Wire final : Endpoint::Sink {
   bool needs_answer() const { return abilities().one_sided || !abilities().ordered; }
 
   // --- The life of links, and of the wire (wire.cpp) ---
-  /// After something was done: what those go by that do not have the lock. Whether something has
-  /// moved, of which the owner has to hear.
+  /// After something was done: updates the state that threads without the lock read. True:
+  /// something has moved, and the owner has to hear of it.
   bool settle();
   void note_poll();
   void drive(bool tells);
@@ -275,7 +276,7 @@ class Wire final : Endpoint::Sink {
     bool bye;
   };
   std::vector<End> ends_;
-  std::vector<std::uint64_t> heard_left_;  // communicators, of which the owner has yet to hear
+  std::vector<std::uint64_t> heard_left_;  // the owner has yet to hear of these communicators
   struct Exposed {
     std::shared_ptr<MemoryRegion> region;
     bool hides = false;  // the peer was told

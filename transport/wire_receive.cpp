@@ -167,7 +167,7 @@ Endpoint::Heard Wire::on_control(const MessageHeader& header, const std::byte* b
       if (fine) peer_exposes_[c.exposed.key] = c.exposed;
       break;
     case Control::hide:
-      // What was written before goes before the answer. What is left goes into slots.
+      // Earlier writes go before the answer. The rest goes into slots.
       peer_exposes_.erase(c.exposed.key);
       say(Control::hidden, 0).exposed = {c.exposed.key, 0, {}};
       break;

@@ -1,12 +1,13 @@
 // The machine's limit: what a collective costs if the ranks are processes that share all of their
 // buffers, and do nothing but the work. Three ways; the fastest is the limit:
 //
-// - through lines: every rank copies its input into a slot of its own, whose counter lies in the
-//   same cache line as the first bytes, and makes its result from the others' slots. Up to 16 KiB.
+// - through lines: every rank copies its input into a slot of its own, and makes its result from
+//   the others' slots. A slot's counter lies in the same cache line as the first bytes. Up to 16
+//   KiB.
 // - between two barriers, every byte of input is read once, every byte of output written once;
 // - the same with stores that go past the cache.
 //
-// In the measuring loop like a library (bench/peers/loop.h). Forks its ranks itself.
+// The measuring loop treats it like a library (bench/peers/loop.h). It forks its ranks itself.
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -36,7 +37,7 @@ constexpr std::uint64_t kSlots = 8;
 
 /// A message. Up to 56 bytes arrive with the cache line that says that they are there.
 struct alignas(64) Slot {
-  std::atomic<std::uint64_t> call{0};  // the number of the call whose bytes these are
+  std::atomic<std::uint64_t> call{0};  // the number of the call that has these bytes
   std::byte short_message[56];
   std::byte long_message[kMostInSlot];
 
@@ -48,7 +49,7 @@ struct alignas(64) Slot {
 /// One rank's memory but for its buffers.
 struct RankMemory {
   Slot slots[kSlots];
-  Counter done;  // calls whose slots this rank has read
+  Counter done;  // this rank has read the slots of so many calls
 };
 
 struct Machine {

@@ -1,11 +1,11 @@
-// What the data-parallel engine costs, and what it hides. Ranks are processes:
+// The costs of the data-parallel engine, and the communication that it hides. Ranks are processes:
 //
 //     tutti run -n 2 build/bench/data_parallel_bench MODE
 //
 // overhead: of the engine, beside the collectives that it makes. overlap: over a link as slow as
 // backward; the trace of a step goes to a file, where one is named behind it (overlap.py has
 // PyTorch's in the same table). started: buckets that are started, or run all at the end. narrow:
-// steps whose gradients travel in 16 or 8 bits, over the link that the ranks have.
+// steps with gradients that travel in 16 or 8 bits, over the link that the ranks have.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,12 +1,12 @@
-// What the way of tokens to their experts costs. Ranks are processes:
+// The costs of the way of tokens to their experts. Ranks are processes:
 //
 //     tutti run -n 4 build/bench/expert_bench MODE
 //
-// exchange: all_to_all_v beside all_to_all, in turn, with equal counts, with counts of which each
-// call has others, and in memory of tutti::allocate() and of malloc(). layer: a layer whose experts
-// do nothing, balanced, beside two bare all_to_alls of the same bytes: its calls alone (counts,
-// dispatch, combine), on rows at rest as those of all_to_all are; and all of it, with the copies
-// and sums of rows. Times are medians of turns, in us; the largest of the ranks.
+// exchange: all_to_all_v beside all_to_all, in turn, with equal counts, with counts that change
+// from call to call, and in memory of tutti::allocate() and of malloc(). layer: a layer with
+// experts that do nothing, balanced, beside two bare all_to_alls of the same bytes: its calls alone
+// (counts, dispatch, combine), on rows at rest as those of all_to_all are; and all of it, with the
+// copies and sums of rows. Times are medians of turns, in us; the largest of the ranks.
 #include <fmt/format.h>
 
 #include <algorithm>

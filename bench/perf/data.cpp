@@ -12,7 +12,7 @@ namespace tutti::perf {
 
 namespace {
 
-// Stand in for a rank where what is hashed belongs to a position, or to nobody.
+// Stand in for a rank where a hash belongs to a position, or to filler.
 constexpr int kPosition = -1;
 constexpr int kFiller = -2;
 

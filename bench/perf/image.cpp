@@ -15,8 +15,8 @@ constexpr std::size_t kBlock = 2048;  // elements
 void paint_block(const Data& data, const Image& image, std::size_t first, std::size_t count,
                  std::byte* out) {
   const std::size_t size = size_of(data.recipe().type);
-  // What is covered anyway is not painted: the last patch that covers the whole block, or filler,
-  // comes first.
+  // A patch that a later one covers is not painted: the last patch that covers the whole block, or
+  // filler, comes first.
   auto patch = image.patches.end();
   bool covered = false;
   while (!covered && patch != image.patches.begin()) {

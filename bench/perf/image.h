@@ -16,7 +16,7 @@ enum class Content : std::uint8_t { input, reduction };
 
 struct Patch {
   Content content = Content::input;
-  int rank = 0;                // input: whose
+  int rank = 0;                // input: its owner
   std::size_t at = 0;          // the patch's first element in the buffer
   std::size_t count = 0;       // elements
   std::uint64_t position = 0;  // of the patch's first element in the rank's data
@@ -34,8 +34,8 @@ inline void paint(const Data& data, const Image& image, void* buffer) {
   paint(data, image, 0, image.elements, buffer);
 }
 
-/// Elements of `found`, which are [first, first + count) of a buffer, whose bits are not those of
-/// the image.
+/// `found` has the elements [first, first + count) of a buffer. Counts those with bits that differ
+/// from the image's.
 std::size_t count_wrong(const Data& data, const Image& image, std::size_t first, std::size_t count,
                         const void* found);
 inline std::size_t count_wrong(const Data& data, const Image& image, const void* buffer) {

@@ -16,7 +16,7 @@ namespace tutti::perf {
 
 namespace {
 
-// An option whose only value is nccl-tests' default: the others ask for something that is not here.
+// An option that takes nccl-tests' default alone: other values ask for something that is not here.
 void add_fixed(CLI::App& app, const std::string& names, int default_value,
                const std::string& meaning) {
   app.add_option_function<std::string>(

@@ -2,10 +2,9 @@
 // memory it measures, in turn with each, the least that can be done instead:
 //
 //     time     a put with its signal, there and back; half of that. Limit: the bytes and a counter
-//     in
-//              one cache line (longer ones in front of it), a store and a look.
+//              in one cache line (longer ones in front of it), a store and a look.
 //     stream   puts one after the other, and a signal at the end. Limit: memcpy() to the same
-//     place.
+//              place.
 //
 // The reader looks at each message; all bytes are checked once a size.
 #include <fmt/format.h>
@@ -65,7 +64,7 @@ class PutBench {
         options_(options),
         rank_(comm.rank()),
         most_(parse_bytes(options.most)),
-        // What the peer puts; what it copies; and the line of the limit, at the end.
+        // Room for the peer's puts or copies, and for the line of the limit, at the end.
         room_((most_ + 4095) / 4096 * 4096) {
     const std::size_t bytes = room_ + kLineBytes;
     memory_ = options.memory == 0 ? static_cast<std::byte*>(std::aligned_alloc(4096, room_ + 4096))

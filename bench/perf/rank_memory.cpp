@@ -1,5 +1,5 @@
-// GPU memory is filled and compared from the host, a piece at a time and by several threads: what
-// takes the time is not the copy but to compute what belongs there.
+// GPU memory is filled and compared from the host, a piece at a time and by several threads: the
+// copy takes less time than the computation of the right contents.
 #include "bench/perf/rank_memory.h"
 
 #include <fmt/format.h>

@@ -24,7 +24,7 @@ struct ThreadRanks {
   std::vector<int> devices;                 // each rank's GPU; empty: host memory
   Communicator threads;  // on GPUs: a rank for each thread of the job, which never waits for a GPU
 
-  /// With which the threads of the job talk about what they measure.
+  /// The threads of the job talk through it about their measurements.
   Communicator& control() { return threads ? threads : communicators.front(); }
 };
 

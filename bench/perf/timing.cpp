@@ -81,7 +81,7 @@ class Loop {
   }
 
  private:
-  // Barriers are not steps: a thread whose library has failed meets the others all the same.
+  // Barriers are not steps: a thread meets the others even after its library has failed.
   template <class Step>
   void step(Step&& what) {
     library_.attempt(what);

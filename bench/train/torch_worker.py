@@ -106,7 +106,8 @@ class Pipeline:
         layers = [model.embedding, *model.blocks, nn.Sequential(model.norm, model.logits)]
         share = [len(layers) * i // size for i in range(size + 1)]
         self.module = Stage(layers[share[rank]:share[rank + 1]])
-        # With what goes in and out they need not tell each other, for which they would want numpy.
+        # With examples of inputs and outputs the stages need not tell each other their shapes, for
+        # which PyTorch would want numpy.
         tokens = torch.empty(micro_batch, length, dtype=torch.long, device="meta")
         between = torch.empty(micro_batch, length, width, device="meta", requires_grad=True)
         logits = torch.empty(micro_batch, length, 256, device="meta", requires_grad=True)

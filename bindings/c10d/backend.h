@@ -1,10 +1,10 @@
 // The c10d backend "tutti": torch.distributed's process groups over a Communicator.
 //
-// A synchronous call (asyncOp is false) runs on the caller's thread. It has a Work only if somebody
-// watches works: PyTorch's flight recorder does. Other calls are started, and the thread of the
-// communicator's engine runs them. Threads take turns to call
-// the communicator. If a call waits on one thread while another wants its turn, it moves to the
-// engine, so no thread holds up another one's messages.
+// A synchronous call (asyncOp is false) runs on the caller's thread. It has a Work only if
+// something watches works, as PyTorch's flight recorder does. Other calls are started, and the
+// thread of the communicator's engine runs them. Threads take turns to call the communicator. If a
+// call waits on one thread while another wants its turn, it moves to the engine, so no thread holds
+// up another one's messages.
 #pragma once
 
 #include <torch/version.h>
@@ -113,7 +113,7 @@ class Backend final : public ::c10d::Backend {
   void waitForPendingWorks() override;
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   ::c10d::ErrorType getError() override;
-  // Since 2.15; of the collectives of this thread, none of which runs meanwhile:
+  // Since 2.15; of the collectives of this thread. None of them runs meanwhile:
   bool supportsTimeEstimation() const { return true; }
   void startTimeEstimate();
   float endTimeEstimate();

@@ -1,5 +1,5 @@
-// FinishedWork: what a blocking call has that ran to its end on the caller's thread, for those who
-// watch works. It is small, as it is all that such a call costs more than one that nobody watches.
+// FinishedWork: the work of a blocking call that ran to its end on the caller's thread, for code
+// that watches works. It is small, because it is the whole extra cost of a call that is watched.
 #pragma once
 
 #include <chrono>

@@ -142,7 +142,7 @@ bool Backend::supportsShrinking() const { return true; }
 // PyTorch destroys this group afterwards, which may have failed before.
 c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64_t>& excluded,
                                                     int flags, const OptionsPointer& opts) {
-  constexpr int kAbort = 1;  // SHRINK_ABORT: what is under way ends
+  constexpr int kAbort = 1;  // SHRINK_ABORT: calls that are under way end
   const WithoutPython without;
   const EndedByCtrlC interruptible;
   if (flags == kAbort) abort();
@@ -183,8 +183,8 @@ void Backend::abort() {
   {
     const std::lock_guard lock(replacing_);
     if (!comm_) return;
-    // A group whose ranks change is aborted so that it can be reconfigured. That is no error,
-    // unless it has ended an operation.
+    // A program aborts a group with ranks that change so that it can reconfigure the group. That is
+    // no error, unless it has ended an operation.
     const std::unique_lock idle(mutex_, std::try_to_lock);
     if (enables_reconfigure(*options_) && idle && ledger_->wait_until_over(Milliseconds(0))) {
       const std::optional<Error> error = comm_.error();

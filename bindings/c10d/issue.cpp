@@ -30,7 +30,7 @@ c10::intrusive_ptr<Work> Backend::make_work(Operation o, Milliseconds timeout) {
 std::unique_lock<std::mutex> Backend::take_turn() const {
   std::unique_lock turn(mutex_, std::try_to_lock);
   if (turn) return turn;
-  const WithoutPython without;  // whose turn it is may need its lock first
+  const WithoutPython without;  // the thread that has the turn may need Python's lock first
   wanted_.fetch_add(1);
   {
     const std::lock_guard lock(replacing_);

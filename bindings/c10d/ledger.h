@@ -45,7 +45,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   bool is_watched() const { return watched_.load(std::memory_order_acquire); }
   /// Whether calls that need no work have one nevertheless.
   bool wants_works() const { return is_watched() || is_extended() || has_work_hook(); }
-  /// Whether somebody wants to know how long a work takes.
+  /// Whether anything asks how long a work takes.
   bool measures_works() const { return measures() || is_watched() || has_work_hook(); }
   void run_abort_hooks() const;
   /// Of the communicator, not of one call's arguments, nor this rank's own wish.

@@ -70,7 +70,7 @@ void monitored_barrier(::c10d::Store& store, int rank, int size, std::uint64_t n
   };
   if (rank != 0) {
     store.set(name + std::to_string(rank), std::string("here"));
-    // A moment longer than rank 0 waits: it says who is missing.
+    // A moment longer than rank 0 waits: rank 0 says which ranks are missing.
     if (has_come(verdict) && store.get_to_str(verdict) == "yes") return;
     C10_THROW_ERROR(DistBackendError,
                     c10::str("Rank ", rank,

@@ -11,7 +11,7 @@
 
 namespace tutti::pytorch {
 
-/// Of a communicator with that timeout, whose ranks meet within it. `invariant`: none is as
+/// Of a communicator with that timeout; its ranks also meet within it. `invariant`: none is as
 /// TUTTI_INVARIANT says.
 Options options_of(std::chrono::milliseconds timeout, std::optional<bool> invariant = {});
 

@@ -59,9 +59,9 @@ TUTTI_C10D_EXPORT void tutti_c10d_set_main_thread(unsigned long ident) {
   tutti::pytorch::set_main_thread(ident);
 }
 
-/// Makes a backend, and hands it over in the process group that is registered as `place`, whose
-/// store the ranks meet in. `invariant`: 0 or 1; -1: as TUTTI_INVARIANT says. What fails is raised
-/// in Python, whose lock the caller holds.
+/// Makes a backend, and hands it over in the process group that is registered as `place`. The ranks
+/// meet in the store of that group. `invariant`: 0 or 1; -1: as TUTTI_INVARIANT says. A failure is
+/// raised in Python; the caller holds Python's lock.
 TUTTI_C10D_EXPORT void tutti_c10d_create(const char* place, int rank, int size,
                                          std::int64_t timeout_ms,
                                          [[maybe_unused]] bool enable_reconfigure, const char* name,

@@ -1,4 +1,4 @@
-// Groups whose ranks change: with enable_reconfigure a group begins as one rank, whom others can
+// Groups with ranks that change: with enable_reconfigure a group begins as one rank that others can
 // meet, and each reconfigure() gives it the ranks that a list of handles names. PyTorch carries the
 // handles from rank to rank. A reconfigure() needs no store, so it works after the death of any
 // rank.

@@ -1,5 +1,6 @@
 // all_reduce of sparse tensors: their parts are gathered, and summed here. It takes several calls,
-// whose sizes depend on each other, so it is carried out at once, also where it need not be.
+// and the sizes of the later ones depend on the earlier ones. So it runs to its end before it
+// returns, even where the caller asks for an asynchronous call.
 #include "backend.h"
 #include "errors.h"
 #include "tensors.h"

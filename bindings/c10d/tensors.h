@@ -12,7 +12,7 @@ namespace tutti::pytorch {
 struct Elements {
   DataType type = DataType::uint8;
   std::size_t each = 1;     // of them are an element of the tensor
-  std::uint16_t label = 0;  // Call::label: of tensors that Tutti takes for what they are not
+  std::uint16_t label = 0;  // Call::label: of tensors that Tutti takes for another type
 };
 /// For operations that only move data.
 Elements elements_of(at::ScalarType type);

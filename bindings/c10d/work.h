@@ -68,7 +68,7 @@ class Work final : public ::c10d::Work {
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<Ledger> ledger_;
   const std::uint64_t number_ = Ledger::next_number();
-  const bool says_duration_;  // to whoever asks
+  const bool says_duration_;  // to a caller that asks
   const bool measured_;
   std::chrono::steady_clock::time_point began_{}, ended_{};  // if measured
   std::atomic<int> left_;

@@ -34,9 +34,9 @@ void check_config(const ncclCollConfig_t& config) {
   }
 }
 
-/// `call` has all but the type and the operator. It stays where it is: a copy would read what was
-/// just written in other pieces, and so wait for all stores before, of which the last ones of the
-/// call before may be on their way to another core.
+/// `call` has all but the type and the operator. It stays where it is. A copy would read what was
+/// just written in other pieces, and so wait for all earlier stores; the last stores of the call
+/// before may still be on their way to another core.
 ncclResult_t perform(std::string_view function, ncclComm_t handle, cudaStream_t stream, Call&& call,
                      ncclDataType_t type, ncclRedOp_t op = ncclSum,
                      const ncclCollConfig_t* config = nullptr) {

@@ -52,7 +52,7 @@ ncclComm* new_handle(const Config& config, int rank, int size, int device) {
   comm->finalized.store(false, std::memory_order_relaxed);
   comm->suspended.store(false, std::memory_order_relaxed);
   comm->phase.store(Phase::opening, std::memory_order_relaxed);
-  // release: whoever sees it live sees the above.
+  // release: a thread that sees it live sees the above.
   comm->live.store(true, std::memory_order_release);
   return comm;
 }

@@ -1,5 +1,5 @@
-// The host side of NCCL's device interface. There is no device here: what describes ranks answers,
-// what would make something for device code is refused.
+// The host side of NCCL's device interface. There is no device here: functions that describe ranks
+// answer; functions that would make something for device code refuse.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -39,7 +39,7 @@ NCCL_API(ncclResult_t, ncclCommQueryProperties, (ncclComm_t comm, ncclCommProper
       refuse_usage(
           "the ncclCommProperties_t was not initialised with NCCL_COMM_PROPERTIES_INITIALIZER");
     }
-    ncclCommProperties_t answer{};  // what is not set here is not supported
+    ncclCommProperties_t answer{};  // a property that is not set here is not supported
     answer.rank = c.rank;
     answer.nRanks = c.size;
     answer.cudaDev = c.device;
@@ -90,7 +90,7 @@ NCCL_API(ncclTeam_t, ncclTeamWorld, (ncclComm_t comm)) {
     return ncclTeam_t{c.size, c.rank, 1};
   });
 }
-// The ranks whose device memory this one can address: itself.
+// The ranks with device memory that this one can address: itself.
 NCCL_API(ncclTeam_t, ncclTeamLsa, (ncclComm_t comm)) {
   return team("ncclTeamLsa", comm, [](const ncclComm&) { return ncclTeam_t{1, 0, 1}; });
 }

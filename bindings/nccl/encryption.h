@@ -1,6 +1,6 @@
 // ncclSetEncryption: what this process's communicators do from then on. Ranks of different hosts
-// encrypt what they send each other (TUTTI_ENCRYPT). And the secret in a unique id is hidden by the
-// key, so that who has the id, but not the key, cannot join.
+// encrypt what they send each other (TUTTI_ENCRYPT). And the key hides the secret in a unique id,
+// so that a process that has the id, but not the key, cannot join.
 #pragma once
 
 #include "bootstrap/unique_id.h"

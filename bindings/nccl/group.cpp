@@ -37,13 +37,13 @@ Group& open_group() {
 
 // --- Carrying out -------------------------------------------------------------------------------
 
-/// What became of an opening, for those who hold the communicator.
+/// What became of an opening, for the holders of the communicator.
 ncclResult_t conclude(std::string_view function, const Opening& o, bool blocking,
                       ncclResult_t result) {
   if (o.child == nullptr) return result;
   o.child->async.store(result, std::memory_order_release);
   Phase expected = Phase::opening;
-  // release: whoever sees it ready sees the communicator.
+  // release: a thread that sees it ready sees the communicator.
   if (!o.child->phase.compare_exchange_strong(expected, Phase::ready, std::memory_order_acq_rel)) {
     free_handle(*o.child);
     if (result == ncclSuccess) {

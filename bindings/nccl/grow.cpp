@@ -1,5 +1,5 @@
-// ncclCommGrow: members, of which one (the root) has an id, and newcomers, who have it as well,
-// form a communicator.
+// ncclCommGrow: members and newcomers form a communicator. One member (the root) and all newcomers
+// have an id.
 #include <fmt/format.h>
 
 #include <array>
@@ -27,7 +27,7 @@ ncclUniqueId id_of_root(Communicator& members, const ncclUniqueId* mine) {
     std::memcpy(said.id.data(), mine->internal, sizeof mine->internal);
     said.roots = 1;
   }
-  // Of one root, the sum is what it says.
+  // With one root, the sum is the id that the root has.
   members.all_reduce(&said, &said, sizeof said / sizeof(std::uint32_t), DataType::uint32);
   if (said.roots != 1) {
     refuse_usage(

@@ -67,11 +67,11 @@ NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
     ncclComm& c = checked(comm);
     Phase expected = Phase::opening;
     if (c.phase.compare_exchange_strong(expected, Phase::abandoned)) {
-      c.live = false;  // whoever is making it frees it
+      c.live = false;  // the thread that is making it frees it
       return ncclSuccess;
     }
     // A rank that is in no operation just leaves: others may be finishing what it has finished, and
-    // whoever waits for it notices.
+    // a rank that waits for it notices.
     if (!c.turn.try_lock()) stop(c, "ncclCommAbort");
     free_handle(c);
     c.turn.unlock();
@@ -91,7 +91,7 @@ NCCL_API(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
     if (c.finalized) refuse_usage("the communicator was finalized");
     if (c.revoked.exchange(true)) refuse_usage("communicator was revoked before");
     stop(c, "ncclCommRevoke");
-    // What was stopped has returned, and said what came of it.
+    // The stopped call has returned, and has told its result.
     c.async.store(ncclSuccess, std::memory_order_release);
     c.turn.unlock();
     return ncclSuccess;
@@ -140,7 +140,7 @@ NCCL_API(ncclResult_t, ncclCommShrink,
           "shrinkFlags is {}; NCCL_SHRINK_DEFAULT and NCCL_SHRINK_ABORT are known", shrinkFlags));
     }
     const bool stops = shrinkFlags == NCCL_SHRINK_ABORT;
-    // With NCCL_SHRINK_ABORT something may be in progress: that is what it is for.
+    // NCCL_SHRINK_ABORT is there for communicators with something in progress.
     if (!stops || parent.phase == Phase::opening || !parent.communicator) made(comm);
     require(newcomm, "newcomm");
     *newcomm = nullptr;

@@ -75,7 +75,7 @@ std::FILE* file_from_environment() {
   }
   std::FILE* file = std::fopen(name.c_str(), "w");
   if (file == nullptr) return stdout;
-  std::setvbuf(file, nullptr, _IOLBF, BUFSIZ);  // whoever looks while the program runs sees lines
+  std::setvbuf(file, nullptr, _IOLBF, BUFSIZ);  // a reader sees lines while the program runs
   return file;
 }
 

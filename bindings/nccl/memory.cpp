@@ -32,7 +32,7 @@ class OnGpus {
     made_.insert(memory);
     return memory;
   }
-  /// False for what is none of it.
+  /// False for other memory.
   bool free(void* memory) {
     {
       const std::lock_guard lock(mutex_);

@@ -1,6 +1,6 @@
-// ncclPutSignal, ncclSignal and ncclWaitSignal. NCCL's signals are a communicator's, whatever
-// windows it has; Tutti's are a window's, but come after all puts through any window. So a window
-// without memory, which the first ncclCommWindowRegister makes, has them.
+// ncclPutSignal, ncclSignal and ncclWaitSignal. In NCCL, signals belong to a communicator, whatever
+// windows it has. In Tutti, they belong to a window, but come after all puts through any window. So
+// the first ncclCommWindowRegister makes a window without memory, which has the signals.
 #include <fmt/format.h>
 
 #include <algorithm>

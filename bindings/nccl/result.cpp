@@ -17,7 +17,7 @@ struct LastError {
   std::string text;
 };
 
-/// Of this thread: in a program whose ranks are threads, another's error would only confuse.
+/// Of this thread: in a program with threads as ranks, another's error would only confuse.
 std::string& own_last() {
   thread_local std::string text;
   return text;

@@ -79,7 +79,7 @@ ncclResult_t locate(std::string_view function, ncclWindow_t window, void** out, 
   });
 }
 
-/// With all ranks of the communicator, whose turn this thread has.
+/// Collective over the communicator; this thread has its turn.
 RegisteredWindow open_window(ncclComm& comm, void* memory, std::size_t bytes) {
   RegisteredWindow made{&comm, static_cast<std::byte*>(memory), bytes};
   if (memory_of(memory) == MemoryKind::device) {
@@ -133,7 +133,7 @@ NCCL_API(ncclResult_t, ncclCommWindowRegister,
   });
 }
 
-// Without the others, who write there no more afterwards.
+// Without the others. They write there no more afterwards.
 NCCL_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win)) {
   return guarded("ncclCommWindowDeregister", [&] {
     ncclComm& owner = checked(comm);
@@ -152,7 +152,7 @@ NCCL_API(ncclResult_t, ncclWinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, vo
   });
 }
 
-// The ranks whose memory this one can address are itself (ncclTeamLsa).
+// A rank can address the memory of itself alone (ncclTeamLsa).
 NCCL_API(ncclResult_t, ncclGetLsaDevicePointer,
          (ncclWindow_t window, size_t offset, int lsaRank, void** outPtr)) {
   return locate("ncclGetLsaDevicePointer", window, outPtr, [&](const RegisteredWindow& found) {
@@ -163,7 +163,7 @@ NCCL_API(ncclResult_t, ncclGetLsaDevicePointer,
   });
 }
 
-// As NCCL: NULL for a rank whose memory cannot be addressed.
+// As NCCL: NULL for a rank with memory that cannot be addressed.
 NCCL_API(ncclResult_t, ncclGetPeerDevicePointer,
          (ncclWindow_t window, size_t offset, int peer, void** outPtr)) {
   return locate("ncclGetPeerDevicePointer", window, outPtr, [&](const RegisteredWindow& found) {

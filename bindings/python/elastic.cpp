@@ -1,4 +1,4 @@
-// tutti.ElasticJob: a job whose ranks come and go (comm/elastic.h).
+// tutti.ElasticJob: a job with ranks that come and go (comm/elastic.h).
 #include "comm/elastic.h"
 
 #include <nanobind/stl/optional.h>

@@ -25,7 +25,7 @@ void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
   } catch (const Error& e) {
-    if (PyErr_Occurred() != nullptr) return;  // because of which it was interrupted
+    if (PyErr_Occurred() != nullptr) return;  // this error of Python's interrupted the call
     nb::object made = nb::module_::import_("tutti.errors")
                           .attr("_make")(std::string(name(e.code())).c_str(), e.what(), e.rank());
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());

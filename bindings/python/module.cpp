@@ -50,7 +50,8 @@ PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buff
 }  // namespace
 
 NB_MODULE(_tutti, module) {
-  // Whoever exits while a daemon thread is in a call, or has cycles, is told of leaks otherwise.
+  // A program that exits while a daemon thread is in a call, or that has cycles, would get warnings
+  // of leaks.
   nb::set_leak_warnings(false);
   module.attr("__version__") = TUTTI_VERSION;
   tutti::python::translate_errors(module);

@@ -146,7 +146,7 @@ void take_out(Operation& o, nb::object out) {
   }
 }
 
-/// Of types that Tutti takes for another one: what they are.
+/// The label of a type that Tutti takes for another one.
 std::uint16_t label_of(const ElementType& element) {
   constexpr std::size_t kLargest = 1024;
   switch (element.kind) {

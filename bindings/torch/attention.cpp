@@ -115,7 +115,7 @@ void flash_backward(const engines::BackwardBlock& f) {
   }
 }
 
-/// What the backward needs of a forward, besides tensors.
+/// Everything but tensors that the backward needs of a forward.
 struct Kept final : torch::CustomClassHolder {
   explicit Kept(std::shared_ptr<engines::ContextParallelAttention> e) : engine(std::move(e)) {}
   const std::shared_ptr<engines::ContextParallelAttention> engine;  // outlives `saved`

@@ -1,5 +1,5 @@
 // Attention over a sequence that ranks share, for libtorch: a function of autograd on the engine of
-// parallel/sequence, whose kernel is torch's flash attention for CPUs.
+// parallel/sequence. The kernel is torch's flash attention for CPUs.
 //
 //     ContextParallelAttention attention({.keys = &mesh.axis("ring")},
 //                                        {.name = "attention", .sequence = 4096, .batch = 2,

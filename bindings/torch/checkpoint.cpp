@@ -68,7 +68,7 @@ at::Tensor call(const Layer& body, const at::Tensor& input, const Autocast& of_f
   return body(input);
 }
 
-/// What backward needs, besides the input.
+/// Everything but the input that backward needs.
 struct Kept final : torch::CustomClassHolder {
   explicit Kept(Layer b) : body(std::move(b)) {}
   Layer body;

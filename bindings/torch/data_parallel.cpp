@@ -95,8 +95,8 @@ GradientPlace DataParallel::place(const Tensor& parameter) {
 }
 
 // Runs before autograd accumulates the gradient, when all that a backward makes of it is there.
-// What it returns is taken over as .grad(), without a copy, because there is none and nobody else
-// has it.
+// Autograd takes the result over as .grad(), without a copy, because there is no .grad() yet and
+// nobody else has the result.
 Tensor DataParallel::arrived(std::size_t i, const Tensor& gradient) {
   if (!gradient.defined() && begun_[i] == 0) return gradient;  // it comes later
   const at::NoGradGuard no_grad;

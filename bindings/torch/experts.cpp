@@ -88,7 +88,7 @@ struct MixtureOfExperts::Kept final : torch::CustomClassHolder {
     engines::Saved saved;
   };
 
-  /// An expert's own graph, whose input is the engine's memory.
+  /// An expert's own graph. Its input is the engine's memory.
   struct Run {
     Tensor x, y;
   };
@@ -174,7 +174,7 @@ struct MixtureFunction : torch::autograd::Function<MixtureFunction> {
     }
     const Tensor dlogits =
         at::empty({dy.size(0), static_cast<std::int64_t>(parts.shape.experts)}, dy.options());
-    // The loss of the balance is the same on its ranks, each of which has a part of the gradient.
+    // The loss of the balance is the same on its ranks. Each of them has a part of the gradient.
     const bool balances = parts.options.balance != 0;
     parts.router.backward(
         kept->routed, dweights,

@@ -2,8 +2,8 @@
 // router chooses top k experts for each token, rows of tokens travel to the ranks of their experts,
 // and the results come back and are added up.
 //
-//     MixtureOfExperts moe(mesh.axis("ep"), {.name = "moe", .experts = 8, .width = 512, .top_k =
-//     2},
+//     MixtureOfExperts moe(mesh.axis("ep"),
+//                          {.name = "moe", .experts = 8, .width = 512, .top_k = 2},
 //                          feed_forward(512, 2048));
 //     y = moe.forward(x);                                    // [tokens, 512] -> [tokens, 512]
 //
@@ -49,8 +49,8 @@ struct MixtureOptions {
   /// layer's backward adds its gradient. (A micro-batch's loss that is divided by their number
   /// takes the coefficient divided, too.) 0: none, and no communication for it.
   double balance = 0;
-  /// The ranks over whose tokens experts are to be busy; null: the axis of the experts. It outlives
-  /// the layer and all graphs.
+  /// The experts are to be equally busy over the tokens of these ranks; null: of the axis of the
+  /// experts. It outlives the layer and all graphs.
   parallel::Axis* balance_axis = nullptr;
   parallel::expert::ExpertOptions engine{};
 };

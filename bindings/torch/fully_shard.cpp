@@ -257,7 +257,7 @@ void FullyShard::make_later(const std::vector<std::size_t>& units,
 }
 
 void FullyShard::end_backward() {
-  // Units whose input needs no gradient have no node at their end.
+  // A unit has no node at its end if its input needs no gradient.
   for (auto u = units_.rbegin(); u != units_.rend(); ++u) leave_backward(**u);
 }
 

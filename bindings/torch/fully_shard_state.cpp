@@ -86,7 +86,8 @@ std::vector<NamedTensor> FullyShard::others() const {
   return all;
 }
 
-// Of all that is saved, in its order. What has no name of its own could not be found again.
+// The names of everything that is saved, in its order. Without a name of its own, a tensor could
+// not be found again.
 std::vector<std::string> FullyShard::names() const {
   std::vector<std::string> all;
   for (std::size_t u = 0; u < units_.size(); ++u) {

@@ -1,5 +1,5 @@
-// A unit of FullyShard in torch: tensors whose memory comes and goes. For the files of FullyShard
-// alone.
+// A unit of FullyShard in torch: tensors with memory that comes and goes. For the files of
+// FullyShard alone.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -15,8 +15,8 @@
 
 namespace tutti::libtorch {
 
-/// Its parameters are views of one storage, whose memory is the engine's, or nothing. Graphs keep
-/// storages, through any views, so these views follow too.
+/// Its parameters are views of one storage. The memory of that storage is the engine's, or none.
+/// Graphs keep storages, through any views, so these views follow too.
 class FullyShard::UnitState {
  public:
   UnitState(std::size_t place, const Unit& unit, std::vector<NamedTensor> of_it)
@@ -105,8 +105,8 @@ class FullyShard::UnitState {
   const std::string name;
   std::vector<NamedTensor> parameters;
   std::vector<GradientArrival> hooks;
-  // The parameters whose gradients have arrived in this step, and since their gradients' buffer
-  // began.
+  // Of each parameter: whether its gradient has arrived in this step, and since its gradients'
+  // buffer began.
   struct Arrivals {
     bool ever = false, in_buffer = false;
   };

@@ -25,8 +25,8 @@ bool has_hooks(const Tensor& parameter) {
          autograd::impl::post_acc_grad_hooks(parameter) != nullptr;
 }
 
-/// Of some tensors alone, as torch::autograd::grad() asks for: what they are for, only the caller
-/// knows.
+/// Gradients of some tensors alone, as torch::autograd::grad() asks for: only the caller knows
+/// their purpose.
 bool is_of_some_tensors() {
   const auto* const of = autograd::get_current_graph_task_exec_info();
   return of != nullptr && !of->empty();

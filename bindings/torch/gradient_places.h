@@ -40,7 +40,7 @@ class GradientTaker {
   std::weak_ptr<const GradientPlaces> places_;
 };
 
-/// A module whose backward makes gradients of its parameters (Linear, and the layers of
+/// A module with a backward that makes gradients of its parameters (Linear, and the layers of
 /// tensor_parallel.h).
 class MakesGradients {
  public:

@@ -43,7 +43,7 @@ class LocalOptimizer {
 
   /// Makes the states of this optimizer now: else its first step does.
   void prepare(const parallel::Optimizer& optimizer);
-  /// Saves the whole state besides gradients: calls `write` for each parameter, with its name.
+  /// Saves the whole state except gradients: calls `write` for each parameter, with its name.
   void save(const WriteState& write) const;
   /// Sets parameters, and the states of `optimizer`, to the values of `read`.
   void load(const parallel::Optimizer& optimizer, const ReadState& read);

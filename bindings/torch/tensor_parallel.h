@@ -86,7 +86,7 @@ class VocabParallelEmbedding : public torch::nn::Module, public MakesGradients {
   const std::shared_ptr<parallel::tensor::VocabularyEmbedding> engine_;
 };
 
-/// The mean cross entropy of logits whose columns the ranks divide among each other.
+/// The mean cross entropy of logits; the ranks divide the columns of the logits among each other.
 class VocabParallelCrossEntropy {
  public:
   VocabParallelCrossEntropy(parallel::Axis& axis, const std::string& name, std::int64_t tokens,

@@ -9,9 +9,9 @@
 // The program's stream is PyTorch's current one of the calling thread, whichever that is at each
 // call, so autograd's threads and stream guards are followed. Arithmetic is PyTorch's.
 //
-// Nothing here needs record_stream(): whoever frees a tensor that a collective has read has waited
-// for the collective on the current stream, by an event, and PyTorch's allocator gives memory out
-// again in the order of that stream. The engines' own memory is Tutti's.
+// Nothing here needs record_stream(). Code that frees a tensor that a collective has read has
+// waited for the collective on the current stream, by an event, and PyTorch's allocator gives
+// memory out again in the order of that stream. The engines' own memory is Tutti's.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -47,7 +47,7 @@ class TorchGpu : public parallel::Gpu {
   c10::Device tensors_;
 };
 
-/// The device of the tensors whose memory is the axis's: the CPU, or a TorchGpu's. Throws
+/// The device of the tensors that lie in the axis's memory: the CPU, or a TorchGpu's. Throws
 /// Error(invalid_argument) for another GPU.
 c10::Device tensors_of(const parallel::Axis& axis);
 

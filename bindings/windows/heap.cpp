@@ -45,7 +45,7 @@ int make_memfd(std::size_t bytes) {
     close(fd);
     fd = high;
   }
-  // Sealed, so that nobody who maps it can be made to fault.
+  // Sealed, so that no process that maps it can be made to fault.
   if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 &&
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
     return fd;
@@ -299,8 +299,8 @@ bool Heap::has_memfd(const Segment& segment) {
 
 bool Heap::make_private(Segment& segment) {
   if (!has_memfd(segment)) return copy_to_private(segment);
-  // Both mappings have the same pages until somebody writes to the private one, so nothing is lost
-  // that another thread writes meanwhile.
+  // Both mappings have the same pages until a thread writes to the private one. So nothing that
+  // another thread writes meanwhile is lost.
   if (mmap(segment.base, segment.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, segment.fd,
            0) == MAP_FAILED) {
     return false;

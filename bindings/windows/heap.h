@@ -44,13 +44,13 @@ class Heap {
   bool find(const void* pointer, std::size_t bytes, HeapSegment* segment);
   void add_user(const HeapUser* user);
 
-  /// Before fork(): what there is becomes private memory, and nothing is added until end_fork().
-  /// Null, or why that cannot be; then there is no end_fork().
+  /// Before fork(): all segments become private memory, and none is added until end_fork(). Null,
+  /// or why that cannot be; then there is no end_fork().
   const char* begin_fork();
   /// After it, on both sides.
   void end_fork();
-  /// Within it: what the child copies has to be whole. After all other locks, as those who hold
-  /// them look into the heap.
+  /// Within it: what the child copies has to be whole. Taken after all other locks, because their
+  /// holders look into the heap.
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
 

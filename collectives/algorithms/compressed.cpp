@@ -4,9 +4,9 @@
 // rank its chunk; rank r sums up chunk r in float32, in the order of the ranks, compresses the sum,
 // and sends it to all. So every input is compressed once and every sum once, whatever the number of
 // ranks. (A ring would compress every partial sum anew.) The owner of a chunk compresses its own
-// input, too, and keeps what it sends: all ranks have the same bits, and these do not depend on who
-// owns what. The error: core/compressed.h has that of one compression; docs/low-precision.md that
-// of the call.
+// input, too, and keeps what it sends: all ranks have the same bits, and these do not depend on
+// which rank owns which chunk. The error: core/compressed.h has that of one compression;
+// docs/low-precision.md that of the call.
 //
 // Three lanes do these three things, so that tiles overlap: while a rank sums up one tile, it
 // compresses the next one, and the links are not idle. Sums have links of their own, as lanes do.

@@ -25,8 +25,8 @@ struct Groups {
   int group_of(int rank) const;
   int index_of(int rank) const { return rank - begin(group_of(rank)); }
   bool are_equal() const;
-  /// Throws Error(invalid_argument) unless each is a subtree of the canonical expression: 2^k
-  /// ranks, of which the last may have fewer; or there is one group.
+  /// Throws Error(invalid_argument) unless each group is a subtree of the canonical expression (2^k
+  /// ranks; the last group may have fewer), or there is one group.
   void need_subtrees() const;
   /// Throws Error(invalid_argument) unless they are.
   void need_equal(Collective c) const;

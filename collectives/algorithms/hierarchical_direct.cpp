@@ -1,9 +1,9 @@
 // Hierarchical for groups that are hosts: windows inside of a group, links straight across. In each
-// group one rank acts for each rank r of the others, its *deputy* there, and what crosses between
-// two groups passes between r and its deputy. So all ranks of a host have their part of what goes
-// over its wire, every byte crosses as seldom as it can, and nothing is copied on the way: a sum of
-// a group's inputs is made where they are, and goes into the slot; what arrives goes from the slot
-// into all outputs of the group.
+// group one rank acts for each rank r of the others, its *deputy* there. All data that cross
+// between two groups pass between r and its deputy. So all ranks of a host carry their part of the
+// traffic over its wire, every byte crosses as seldom as it can, and nothing is copied on the way:
+// a sum of a group's inputs goes straight into the slot; arriving data go from the slot into all
+// outputs of the group.
 //
 //     all_reduce      every rank owns a chunk. Its deputies send it their groups' sums of the
 //                     chunk; it adds its own group's, and sends the result to the deputies
@@ -18,15 +18,15 @@
 //
 // The lanes of a plan with windows meet after each tile, so that a wire would be idle while ranks
 // wait for the last message of a tile, and for each other. The pipelined ones therefore have three
-// messages of each kind in a tile, of which the first are on their way while the others are made:
-// for long calls, as short ones would be many empty messages.
+// messages of each kind in a tile: the first ones are on their way while the others are made. They
+// are for long calls: a short call would send many empty messages.
 //
 // In the canonical order (PlanRequest::in_order) an owner first stores the sum of its own group, in
 // tmp, and then adds the groups' sums in their order: a pass over its chunk more. The plan is wide,
 // so sums of 16- and 8-bit floats cross as float32, and results as they are.
 //
-// A rank makes all its sums before it waits for others', so there must be a slot for each, and in
-// all_reduce for the first result besides.
+// A rank makes all its sums before it waits for others', so there must be a slot for each sum, and
+// in all_reduce one more for the first result.
 #include <optional>
 #include <span>
 #include <vector>
@@ -41,7 +41,7 @@ namespace {
 /// Of the pipelined ones. With one more, links between GPUs would have too few slots.
 constexpr std::uint32_t kDepth = 3;
 
-/// A rank's group, and whom it deals with in the others.
+/// A rank's group, and the ranks that it deals with in the others.
 class Team {
  public:
   Team(const PlanRequest& request, int rank)
@@ -62,7 +62,7 @@ class Team {
     for (const int k : others(groups_.count(), groups_.mine)) all.push_back(deputy(k));
     return all;
   }
-  /// The ranks of other groups whose deputy this one is.
+  /// The ranks of other groups for which this one is the deputy.
   std::vector<int> deputed() const {
     std::vector<int> all;
     const int step = groups_.size_of(groups_.mine);
@@ -121,7 +121,7 @@ class Team {
   std::optional<Operand> stored_;  // its own group's sum, one chunk after the other
 };
 
-/// Who passes on `chunk` in group k.
+/// The rank that passes on `chunk` in group k.
 int carrier(const Groups& groups, int k, std::uint32_t chunk) {
   return groups.begin(k) + static_cast<int>(chunk % u32(groups.size_of(k)));
 }
@@ -136,11 +136,11 @@ class Route {
         chain_(chain) {}
 
   bool is_first() const { return label_ == 0; }
-  /// Who carries `chunk` in the group before this one.
+  /// The rank that carries `chunk` in the group before this one.
   int before(std::uint32_t chunk) const {
     return at(chain_ ? label_ - 1 : label_ & (label_ - 1), chunk);
   }
-  /// And in those after it.
+  /// The ranks that carry it in the groups after this one.
   std::vector<int> after(std::uint32_t chunk) const {
     std::vector<int> all;
     if (chain_) {

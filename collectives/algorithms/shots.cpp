@@ -1,5 +1,5 @@
 // All-reduce in one shot or two, and reduce in two, for messages so short, or ranks so close, that
-// the number of exchanges is what costs.
+// the number of exchanges decides the cost.
 //
 // One-shot: everyone sends its whole input to everyone, and everyone sums up everything: one
 // exchange, (n-1) N bytes received by each rank. Two-shot: rank r sums up chunk r alone and then
@@ -8,9 +8,9 @@
 // reduce-scatter and all-gather".) A reduce in two shots sends the sums to the root alone.
 //
 // All sum up in the order of the ranks, 0 to n - 1, so one-shot has the same bits everywhere. For
-// that all must also sum up the same numbers: over links, the own input has to be rounded as what
-// the others got of it is (a scaled input is rounded when it is stored), so it is stored in `out`,
-// if the operator may be one that scales.
+// that all must also sum up the same numbers. Over links, the others get a rank's scaled input
+// rounded, because storing rounds it. So the rank stores its own input in `out` first, if the
+// operator may be one that scales.
 //
 // The windowed forms leave the data where it is: one-shot reads all inputs, two-shot reads all
 // inputs of its chunk and writes the sum into every `out`. *ready* and *done* messages say when

@@ -13,11 +13,12 @@
 namespace tutti::cluster {
 namespace {
 
-/// Of plans whose lanes are few by their orders, so many more of them: each waits for its messages
-/// by itself, so more are under way.
+/// Orders that make few lanes are repeated up to so many: each lane waits for its messages by
+/// itself, so more messages are under way.
 constexpr std::size_t kManyLanes = 16;
 
-/// Of hosts with so few ranks more is tried: who comes first is a larger part of them.
+/// For hosts with so few ranks, more layouts are tried: the first rank is a larger part of the
+/// host.
 constexpr std::size_t kFew = 4;
 
 /// An order that the graph carries, and ranks as they are numbered; all that it carries, in as many
@@ -158,8 +159,8 @@ class Choice {
     }
   }
 
-  /// Plans whose partners are no neighbours may suit another order than rings do: two ranks change
-  /// places as long as that is worth it.
+  /// Plans with partners that are no neighbours may suit another order than rings do: two ranks
+  /// change places as long as that is worth it.
   void look_at_orders() {
     const Algorithm& a = *best_.algorithm;
     const std::size_t k = best_.orders.front().size();

@@ -104,7 +104,7 @@ void Cluster::find_ports() {
   std::map<int, int> index;  // of ports of the graph
   std::vector<int> of_gpu(k);
   if (network_.ports > 0 || network_.rate > 0) {
-    // What is said of the network counts, and GPUs share its ports evenly.
+    // The description of the network counts, and GPUs share its ports evenly.
     ports_ = network_.ports > 0 ? network_.ports : static_cast<int>(k);
     port_rate_ = network_.rate / 8;
     if (network_.ports == 0) {
@@ -154,7 +154,7 @@ void Cluster::find_ports() {
     auto& in = in_.emplace_back();
     if (!index.empty()) {
       const auto choice = std::ranges::find(choices, gpus_[i], &topology::NicChoice::gpu);
-      // The port's own link is what the network's rate stands for.
+      // The network's rate stands for the port's own link.
       for (const int l : choice->path.links) {
         if (graph_.link(l).to != choice->port) out.push_back(l);
       }
@@ -217,7 +217,7 @@ Scenario::Route Cluster::delay(GpuProtocol p, GpuWay way) const {
   route.latency = constants_.message(p, way);
   if (way != GpuWay::network) return route;
   route.latency += network_.latency;
-  // Whoever drives the network passes whole slices on.
+  // The thread that drives the network passes whole slices on.
   if (p == GpuProtocol::simple) route.slice = constants_.slice * 1024;
   route.slice_rate = port_rate_ * 1000;
   return route;

@@ -38,7 +38,8 @@ class Cluster {
   /// GB/s of a host's ports together, one way.
   double port_bandwidth() const { return ports_ * port_rate_; }
 
-  /// Ranks of a host by the device whose parts their GPUs are: most GPUs are whole, and alone.
+  /// The ranks of a host, in groups: those with GPUs that are parts of one device. Most GPUs are
+  /// whole devices, so their ranks are alone.
   const std::vector<std::vector<int>>& devices() const { return devices_; }
   /// Between GPUs of a host, and from one on a host to one on another.
   const GpuRoute& inside(int from, int to) const { return inside_[at(from, to)]; }

@@ -1,5 +1,5 @@
 // See orders.h. The search is that for rings on a graph (model/lanes.h), with a cluster's links:
-// what is said of its network counts, not what a file knows of its ports.
+// the description of its network counts, and not the ports in a file.
 #include "collectives/cluster/orders.h"
 
 #include <algorithm>

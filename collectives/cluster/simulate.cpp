@@ -125,7 +125,7 @@ class ScenarioMaker {
     return found->second;
   }
 
-  /// From a rank that is looked at to any; numbered by who they are.
+  /// The route from a rank that is looked at to any rank; each pair of ranks has its own number.
   int route(int from, int to) {
     const int host = host_of(from), other = host_of(to);
     const bool near = host == other;
@@ -143,7 +143,8 @@ class ScenarioMaker {
       r.links.push_back(first_leaf_ + 2 * (host / leaf_));
       r.links.push_back(first_leaf_ + 2 * (there / leaf_) + 1);
     }
-    // A link counts once, and what is as wide as a processor's inside not at all.
+    // A link counts once. A part that is as wide as the inside of a processor does not count at
+    // all.
     std::ranges::sort(r.links);
     r.links.erase(std::unique(r.links.begin(), r.links.end()), r.links.end());
     p_.ways.push_back(on_host.way);

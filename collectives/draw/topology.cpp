@@ -1,4 +1,4 @@
-// See topology.h. Sizes are made from the inside out: a box is as large as what is in it, in rows;
+// See topology.h. Sizes are made from the inside out: a box is as large as its contents, in rows;
 // then places from the outside in. Lines go under the boxes, so that they hide no text.
 #include "collectives/draw/topology.h"
 

@@ -14,7 +14,7 @@ struct CompiledOperand {
   Where where = Where::tmp;
   bool scaled = false;  // a raw input of a reduction: pre-multiplied or divided as it is read
   Format format = Format::plain;  // how it holds elements, of the call's type
-  std::int32_t rank = 0;          // peer_*: whose; send, receive: index into Action's links
+  std::int32_t rank = 0;          // peer_*: the owner; send, receive: index into Action's links
   std::size_t offset = 0;         // from the base, in the first tile; links: within the message
 };
 

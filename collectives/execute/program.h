@@ -102,7 +102,7 @@ struct Programs {
   std::vector<LaneProgram> by_lane;  // none: all ranks' blocks are equal
 };
 
-/// What a program depends on besides the plan.
+/// Everything but the plan that a program depends on.
 struct ProgramShape {
   DataType type = DataType::uint8;
   BlockTable in, out;  // the bases do not matter

@@ -181,7 +181,7 @@ std::string as_others(int count) {
   return count == 0 ? "" : fmt::format(" (as {} other{})", count, count > 1 ? "s" : "");
 }
 
-/// Whose call under this number was refused, and why.
+/// What to say of rank `rank`'s call under this number, if it was refused, and why; else "".
 std::string refused_call(RankGroup& group, int rank, std::uint64_t sequence) {
   const auto refused = group.control(rank).refused.read();
   if (!refused || refused->number != sequence) return "";
@@ -200,7 +200,7 @@ void compare_with_peers(RankGroup& group, std::uint64_t sequence, CallsOn on) {
     // in.
     group.liveness().check_peers_first("making " + mine->text());
     if (group.liveness().failed()) return;
-    group.diagnostics().refresh_others();  // whose calls say which of the two is the odd one out
+    group.diagnostics().refresh_others();  // their calls say which of the two is the odd one out
     const bool on_host = on == CallsOn::host;
     const char* const where = on_host ? "" : " on GPU memory";
     std::string more;

@@ -36,10 +36,11 @@ struct BufferAddresses {
 };
 static_assert(sizeof(BufferAddresses) == 6 * sizeof(std::uint64_t));
 
-/// A yes or no that all ranks rely on, such as whether calls of one kind go through windows: a plan
-/// that does runs on all ranks or on none, so they find out together whether all their buffers lie
-/// in windows, and a rank whose buffer lies in none (any more) copies it to one. The first `sure`
-/// calls ask, and later ones as often as every `again`-th call with the same answer.
+/// A yes or no that all ranks rely on, such as whether calls of one kind go through windows. A plan
+/// that goes through windows runs on all ranks or on none. So the ranks find out together whether
+/// all their buffers lie in windows, and a rank with a buffer that lies in none (any more) copies
+/// it to one. The first `sure` calls ask, and later ones as often as every `again`-th call with the
+/// same answer (0: no later ones).
 template <std::uint32_t sure, std::uint32_t again>
 class Agreement {
  public:

@@ -46,8 +46,8 @@ std::uint64_t question_of(const Workload& w, int size_class, bool on_gpus) {
 
 }  // namespace
 
-/// What has been found out for a platform. Ranks that are threads find the same, and it takes each
-/// some milliseconds.
+/// The findings for a platform. Ranks that are threads would find the same, each in some
+/// milliseconds.
 struct Chooser::Memory {
   explicit Memory(const Platform& p) : platform(p), layout(p.layout()) {}
   static std::shared_ptr<Memory> of(const Platform& platform);
@@ -110,7 +110,7 @@ const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
   };
   chosen = fastest(workload.collective, kClearlyBetter, predicted).algorithm;
   if (chosen == nullptr) {
-    // Whatever there is: binding it says what is wrong with the links.
+    // Any algorithm will do: binding it says what is wrong with the links.
     const auto any = std::ranges::find_if(
         algorithms(), [&](const Algorithm& a) { return may_serve(a, workload); });
     if (any == algorithms().end()) {

@@ -10,7 +10,7 @@ namespace tutti {
 namespace {
 
 constexpr double kKiB = 1024;
-// The kernel hands so much to the wire at a time, and to who receives; about.
+// The kernel hands about so much at a time to the wire, and to the receiver.
 constexpr double kSegment = 16 * kKiB, kPackets = 8 * kKiB;
 
 /// A cache does not end at its size: from half of it on some is missing, at twice its size all.
@@ -45,7 +45,7 @@ Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, Reach r
   const double mine = static_cast<double>(block_ * element_) * blocks_of(p.ranks > 1 ? 1 : 0);
   const double sharing = std::max(1.0, static_cast<double>(p.ranks) / p.cores);
   buffers_ = speed_of(mine * sharing, mine * on_a_host_);
-  // What goes to a rank on the same core stays in its cache. Who shares a core is not known.
+  // A message to a rank on the same core stays in its cache. Which ranks share a core is not known.
   const double same_core =
       p.ranks > p.cores ? std::min((sharing - 1) / std::max(on_a_host_ - 1, 1), 1.0) : 0;
   slots_ = {std::lerp(machine_.slot_read, machine_.l2_read, same_core),
@@ -135,7 +135,7 @@ double Costing::on_links(double bytes, bool wide) const {
   return bytes * static_cast<double>(compressed_bytes(type_, kBlock / element_)) / kBlock;
 }
 
-/// What it takes longer to have the kernel copy one of the step's operands than to address it.
+/// How much longer it takes that the kernel copies one of the step's operands than to address it.
 double Costing::copy_ns(const Step& step, double bytes) const {
   const double pages = machine_.copy_pages * bytes / kKiB;
   if (step.sources == 1 && step.destinations == 1) return machine_.copy_ns + pages;

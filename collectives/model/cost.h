@@ -49,8 +49,8 @@ class Costing {
   /// What the kernel, or the device, reads and writes by itself, as the executor has it
   /// (execute/host/remote_links.cpp); null: nothing.
   struct InPlace {
-    const Operand* lent = nullptr;    // what is sent lies there
-    const Operand* landed = nullptr;  // and what comes is to
+    const Operand* lent = nullptr;    // the message is sent from there
+    const Operand* landed = nullptr;  // and received to there
   };
   InPlace in_place(const RankPlan& plan, const Step& step, double bytes) const;
   /// Moving that memory takes longer than within a cache, which MessageCost counts.

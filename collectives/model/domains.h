@@ -26,11 +26,11 @@ class Domains {
   /// is. They are subtrees of the canonical expression (docs/determinism.md), so a host may sum up
   /// each by itself. On one host: all ranks.
   static Domains subtrees(const Domains& hosts);
-  /// Those of ranks on several hosts, whose numbers mean nothing elsewhere. A host that has a rank
-  /// without a domain counts as one.
+  /// The domains of ranks on several hosts. `domain` numbers them within a host. A host that has a
+  /// rank without a domain counts as one.
   static Domains on_hosts(std::span<const int> host, std::span<const int> domain);
 
-  /// Those of some of the ranks, which are numbered anew in this order.
+  /// The domains of some of the ranks, which are numbered anew in this order.
   Domains among(std::span<const int> ranks) const;
   /// The same, but within each the ranks are in the order that they have in `finer`.
   Domains refined(const Domains& finer) const;

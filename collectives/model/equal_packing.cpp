@@ -1,6 +1,6 @@
-// See equal_packing.h. Local search: one to three ways are taken out, and what is then the cheapest
-// comes in instead. A link's price is what one more way over it adds to the sum of all links'
-// loads, each to a high power, so the links that are full beyond the others cost by far the most.
+// See equal_packing.h. Local search: it takes out one to three ways, and puts in the ways that are
+// then the cheapest. A link's price is the amount that one more way over it adds to the sum of all
+// links' loads, each to a high power. So the fullest links cost by far the most.
 #include "collectives/model/equal_packing.h"
 
 #include <algorithm>

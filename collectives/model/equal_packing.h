@@ -1,6 +1,6 @@
 // Ways that all carry the same amount over links that they share: which ones, and how many, so that
-// together they carry the most. Plans are like that, whose lanes have equal shares; packing.h says
-// what unequal ones could carry, which is a bound.
+// together they carry the most. A plan is like that, because its lanes have equal shares. packing.h
+// says what ways with unequal shares could carry, which is a bound.
 #pragma once
 
 #include <functional>
@@ -19,9 +19,9 @@ struct EquallyPacked {
 
 /// As few as carry the most, `most` of them at the largest; one percent more is not worth another
 /// way. `offer` as of pack(), asked so many times (`offers`) for each number of ways; `bound`: no
-/// ways carry more together. Once the budget, of which the caller spends what offers take, is
-/// spent, what has been found until then is returned: one way at least. The same offers give the
-/// same answer, on every machine.
+/// ways carry more together. The caller spends from the budget what offers take. Once the budget is
+/// spent, the best ways so far are returned: one way at least. The same offers give the same
+/// answer, on every machine.
 EquallyPacked pack_equally(
     const std::vector<double>& capacities,
     const std::function<std::pair<int, Load>(const std::vector<double>& prices)>& offer, int most,

@@ -24,7 +24,7 @@ class FairShare {
     double ends = 0;
     std::uint32_t version = 0;  // of what is foretold: later ones count
   };
-  /// After flows came and went at `now`: those whose ends have moved.
+  /// After flows came and went at `now`: the flows that now end at another time.
   const std::vector<Change>& update(double now);
   std::uint32_t version(int flow) const { return flows_[at(flow)].version; }
   double rate(int flow) const { return flows_[at(flow)].rate; }

@@ -1,5 +1,5 @@
-// What protocols, kernels and copies cost on GPUs: the one table of numbers behind predictions of
-// clusters, each with its source. Links' and GPUs' rates stand in topology/constants.cpp,
+// The costs of protocols, kernels and copies on GPUs: the one table of numbers behind predictions
+// of clusters, each with its source. Links' and GPUs' rates stand in topology/constants.cpp,
 // networks' in topology/network.cpp. Each can be overridden by name.
 #pragma once
 
@@ -45,7 +45,7 @@ struct GpuConstants {
   double call(GpuProtocol p) const;
   /// Infinite where the protocol does not go that way.
   double message(GpuProtocol p, GpuWay way) const;
-  /// Of a tree's messages between hosts, besides message().
+  /// What a tree's message between hosts takes more than message().
   double tree_more(GpuProtocol p) const;
   double data(GpuProtocol p) const;
 };

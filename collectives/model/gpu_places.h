@@ -16,7 +16,7 @@ namespace tutti {
 
 /// Of a GPU among those of its host; plain bytes, handed round at the rendezvous.
 struct GpuPlace {
-  std::int32_t domain = -1;  // the same: GPUs whose links join them, or of one NUMA domain; -1:
+  std::int32_t domain = -1;  // the same: GPUs that links join, or of one NUMA domain; -1:
                              // nobody knows
   std::int32_t lanes = 1;    // that have an order of their own
   std::array<std::uint16_t, kOwnChannels> turn{};  // in the order of each of them

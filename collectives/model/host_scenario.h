@@ -1,6 +1,6 @@
-// Ranks on cores, as a scenario (simulate.h): what each step costs is decided elsewhere (cost.h);
-// here is who shares a core, how far ranks are from each other, and what goes by the wires of
-// hosts.
+// Ranks on cores, as a scenario (simulate.h): cost.h decides the cost of each step; this file
+// decides which ranks share a core, how far ranks are from each other, and what goes over the wires
+// of hosts.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ struct SimulationOptions {
       nullptr;  // each that a step sends, or takes; none: nothing
 };
 
-/// The plan as a scenario. Tiles and who shares a core may be changed in it.
+/// The plan as a scenario. The caller may change in it the tiles, and which ranks share a core.
 Scenario host_scenario(const Plan& plan, const StepCosts& costs, const SimulationOptions& options);
 /// Puts its ranks on other cores.
 void place_on_cores(Scenario& scenario, const SimulationOptions& options);

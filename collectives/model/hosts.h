@@ -1,5 +1,5 @@
-// What of a plan has to do with hosts: whose memory its steps address, which is possible inside of
-// a host alone, and what crosses from one host to another.
+// What a plan needs of hosts: which ranks' memory its steps address, which is possible inside a
+// host alone, and what crosses from one host to another.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,10 @@ Reach reach_of(const RankPlan& plan);
 /// Whether it addresses memory of a rank on another host.
 bool addresses_across(const RankPlan& plan, const Domains& hosts);
 
-/// Ranks whose parts of a plan show what all parts do: making all of them takes a time that grows
-/// with the square of the ranks, so of many ranks it is those of the root's host, and of the first,
-/// the middle and the last one of the hosts that have equally many; without hosts, a few.
+/// Ranks that stand for all: their parts of a plan show what all parts do. To make all parts takes
+/// a time that grows with the square of the ranks. So of many ranks these are the ranks of the
+/// root's host, and of the first, the middle and the last one of the hosts that have equally many;
+/// without hosts, a few.
 std::vector<int> typical_ranks(int ranks, int root, const Domains& hosts);
 
 /// What parts of an algorithm's plan use together: these, or those of typical ranks. The same on

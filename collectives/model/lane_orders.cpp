@@ -1,5 +1,5 @@
-// See lanes.h. From lanes to plans: in which orders their lanes pass the ranks, and who is near
-// whom.
+// See lanes.h. From lanes to plans: in which orders their lanes pass the ranks, and which ranks are
+// near each other.
 #include <algorithm>
 #include <numeric>
 

@@ -1,6 +1,6 @@
-// See lanes.h. Which orders there are is a question of prices: the packing (packing.h) prices the
-// links, and the cheapest tour, or spanning tree (lane_ways.h), is the next order. So a full mesh
-// ends with as many orders as it takes to fill each link, and a switch with one.
+// See lanes.h. Prices lead to the orders: the packing (packing.h) prices the links, and the
+// cheapest tour, or spanning tree (lane_ways.h), is the next order. So a full mesh ends with as
+// many orders as it takes to fill each link, and a switch with one.
 #include "collectives/model/lanes.h"
 
 #include <algorithm>

@@ -21,23 +21,23 @@ struct Machine {
   double l3_bytes = 0;  // shared by all ranks
 
   // Synchronisation.
-  double call_ns = 0;         // a call, besides its steps
+  double call_ns = 0;         // a call, without its steps
   double step_ns = 0;         // a step, whatever it moves
   double link_ns = 0;         // each message that a step sends or takes
   double latency_ns = 0;      // from the sender's core to a waiting receiver's
   double far_latency_ns = 0;  // the same, where the two share no cache
   double switch_ns = 0;       // a core passes from one rank to another
-  double window_ns = 0;       // a call that addresses other ranks' memory, besides its messages
+  double window_ns = 0;       // a call that addresses other ranks' memory, without its messages
 
   // The kernel copies from or to another process (transport/cma.h).
   double copy_ns = 0;     // each copy, whatever its size
-  double copy_pages = 0;  // besides reading and writing, to get at the pages
+  double copy_pages = 0;  // to get at the pages, without reading and writing
 
   // Messages longer than a header line: copied into a slot, and out of it.
   double slot_write = 0;
   double slot_read = 0;
 
-  // At least so much is what goes between cores that share no cache, read or written.
+  // Data between cores that share no cache cost at least so much, read or written.
   double far_data = 0;
 
   // Between hosts. The wire is shared by the ranks of a host, each direction by itself.

@@ -1,9 +1,9 @@
 // See packing.h. The revised simplex method: the basis' inverse is kept and updated, and the prices
-// are its duals. A way that costs less than the one it is worth comes in, and so does the slack of
-// a link whose price is below zero: what is better left unused. Capacities are all positive, so
-// doing nothing is a first solution. Rings fill many links at once, so most corners are degenerate;
-// ties are broken lexicographically, which never comes back to a basis, whatever order ways come in
-// (G. Dantzig, A. Orden, P. Wolfe, 1955).
+// are its duals. A way is worth one. A way that costs less comes in, and so does the slack of a
+// link with a price below zero: capacity that is better left unused. Capacities are all positive,
+// so doing nothing is a first solution. Rings fill many links at once, so most corners are
+// degenerate; ties are broken lexicographically, which never comes back to a basis, whatever order
+// ways come in (G. Dantzig, A. Orden, P. Wolfe, 1955).
 #include "collectives/model/packing.h"
 
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace tutti {
 namespace {
 
 constexpr double kEpsilon = 1e-9;
-// A way has to be worth so much more than its price: what is less is rounding.
+// A way has to be worth so much more than its price: a smaller difference is rounding.
 constexpr double kWorth = 1e-7;
-// What is best within this part is called the best.
+// An answer within this part of the best one is called the best.
 constexpr double kProof = 1e-6;
 // Amounts that are so much beyond a link's capacity are reckoned again.
 constexpr double kDrift = 1e-7;
@@ -67,8 +67,8 @@ class Simplex {
     return true;
   }
 
-  /// How far the amounts are beyond a link's capacity, as a part of it: what was rounded in one
-  /// pivot goes on in the next.
+  /// How far the amounts are beyond a link's capacity, as a part of it: the rounding of one pivot
+  /// goes on in the next.
   double excess(const std::vector<std::pair<int, Load>>& ways) const {
     std::vector<double> used(n_);
     for (std::size_t row = 0; row < n_; ++row) {
@@ -138,8 +138,8 @@ class Simplex {
  private:
   double& at(std::size_t row, std::size_t i) { return inverse_[row * n_ + i]; }
 
-  /// Whether row `a` limits what comes in before row `b` does; of equals, as if each capacity were
-  /// a little larger than it is, and each next one by far less.
+  /// Whether row `a` limits the way that comes in before row `b` does; of equals, as if each
+  /// capacity were a little larger than it is, and each next one by far less.
   bool before(std::size_t a, std::size_t b, const std::vector<double>& column) const {
     double less = amounts_[a] / column[a] - amounts_[b] / column[b];
     for (std::size_t i = 0; i < n_ && std::abs(less) < kEpsilon; ++i) {

@@ -24,9 +24,9 @@ struct Packed {
 };
 
 /// `offer`: a way with the least price (sum of load times price of link) that the caller finds, and
-/// its number; an empty load where there is none. The caller spends of the budget what offers take,
-/// and pack() what it takes itself; of links that are too many for it, it does not begin. The same
-/// offers give the same answer, on every machine: nothing here depends on time.
+/// its number; an empty load where there is none. The caller spends from the budget what offers
+/// take, and pack() what it takes itself. With more links than the budget allows, pack() does not
+/// begin. The same offers give the same answer, on every machine: nothing here depends on time.
 Packed pack(const std::vector<double>& capacities,
             const std::function<std::pair<int, Load>(const std::vector<double>& prices)>& offer,
             int rounds, Budget& budget);

@@ -47,8 +47,8 @@ struct Platform {
 /// Ranks on GPUs, each with thread blocks of its own.
 Platform gpu_platform(int ranks);
 
-/// How ranks get at each other's buffers: not at all (what goes from rank to rank goes through
-/// slots), by copies that the kernel makes (transport/cma.h), or by loads and stores.
+/// How ranks get at each other's buffers: not at all (all data from rank to rank go through slots),
+/// by copies that the kernel makes (transport/cma.h), or by loads and stores.
 enum class Access : std::uint8_t { none, copies, windows };
 
 /// What is called.
@@ -58,7 +58,7 @@ struct Workload {
   DataType type = DataType::uint8;
   Access access = Access::windows;
   bool round_once = false;  // only by an algorithm that does (rounding.h)
-  bool invariant = false;   // only by one whose sums of `type` are so (Algorithm::invariant)
+  bool invariant = false;   // only by one with invariant sums of `type` (Algorithm::invariant)
   bool compressed = false;  // only by one that does (Algorithm::compressed), and no other is
 };
 

@@ -364,7 +364,8 @@ class Simulation {
     }
   }
 
-  /// While it has waited, a worker has taken in what came; what `step` takes, it does to the end.
+  /// A worker that has waited has taken in what came meanwhile; now it takes in the rest of the
+  /// messages of `step`.
   double take_in(int w, const Scenario::Step& step, double now) {
     wires_.take_in(w, cores_[at(worker(w).core)].idle_since, now);
     for (std::uint32_t i = 0; i < step.sources; ++i) {

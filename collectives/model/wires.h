@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-/// What a message takes that goes by wires, besides its steps: the sender's core, the wire, and the
-/// receiver's core, which begins while it waits for the rest.
+/// The time of a message over wires, without its steps: of the sender's core, of the wire, and of
+/// the receiver's core, which begins while it waits for the rest.
 struct MessageCost {
   double send = 0, wire = 0, receive = 0;
   double first = 1;  // the part that is sent before the wire begins
@@ -34,7 +34,7 @@ class Wires {
   };
   /// When the next message goes from one wire to the other; infinite: none does.
   double next() const;
-  /// That one, in the order in which they leave, whoever has sent them.
+  /// That message; messages pass in the order in which they leave, from whatever sender.
   Arrival pass();
 
   /// What has come for a receiver that was idle since then, as far as it can be taken in by now.

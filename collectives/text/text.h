@@ -42,7 +42,7 @@ struct TextLimits {
 std::string to_text(const Plan& plan);
 /// The same, piece by piece: `write` gets the header, and then one rank's part at a time.
 void write_text(const PlanParts& plan, const std::function<void(std::string_view)>& write);
-/// The header and one rank's part: for people, who may not want the other 9,999.
+/// The header and one rank's part, for a person who does not want the other 9,999.
 std::string to_text(const RankPlan& rank);
 /// One step, as in the plan's text: "out[1], to(1) <= from(3) + in[1]".
 std::string to_text(const RankPlan& rank, std::uint32_t lane, const Step& step);

@@ -1,4 +1,4 @@
-// Who shares what, and in which order.
+// Which lanes share which memory, and in which order they use it.
 #include "collectives/verify/races.h"
 
 #include <fmt/format.h>

@@ -34,8 +34,8 @@ void SymbolicRun::step(const NetworkStep& step, std::uint32_t) {
 }
 
 void SymbolicRun::check_messages(const NetworkStep& step) {
-  // Chunks are compared in move_chunk: what is sent and what is received must both be as large as
-  // the step says.
+  // move_chunk compares chunks: a message at its sender and at its receiver must both be as large
+  // as the step says.
   const auto form = [](bool wide) { return wide ? "partial sums" : "results"; };
   for (const Ref& ref : net_.sources(step)) {
     if (!ref.is_link()) continue;
@@ -121,7 +121,7 @@ Value SymbolicRun::compress(const NetworkStep& step, Value v) {
   };
   if (std::ranges::none_of(net_.destinations(step), is_compressed)) return v;
   if (step->sources > 1) return values_.compressed(v);
-  // What is compressed goes on as it is; an input is not rounded to its type in between.
+  // A compressed value goes on as it is; an input is not rounded to its type in between.
   return is_compressed(net_.sources(step)[0]) ? v : values_.compressed(sources_[0]);
 }
 

@@ -53,9 +53,9 @@ bool Schedule::is_receiving(std::uint32_t lane) const {
 }
 
 std::string Schedule::deadlock() const {
-  // Every lane that has not finished waits for a link whose other end has messages to send or to
-  // read, hence has not finished either (form.cpp counts them). So whoever waits for whom ends in
-  // a cycle.
+  // Every lane that has not finished waits for a link. The lane at the other end has messages to
+  // send or to read, hence has not finished either (form.cpp counts them). So a walk from lane to
+  // awaited lane ends in a cycle.
   const auto waits_for = [&](std::uint32_t lane) {
     const Link& link = net_.links[lanes_[lane].waits_for];
     return is_receiving(lane) ? link.sending_lane : link.receiving_lane;

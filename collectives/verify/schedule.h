@@ -1,4 +1,4 @@
-// Runs a Network with bounded links: a worklist of lanes, each of which goes on until its next step
+// Runs a Network with bounded links: a worklist of lanes. Each lane goes on until its next step
 // finds a link empty or full. Links are FIFOs with one sender and one receiver, so the order of
 // lanes in the list changes nothing: every step that can run does run, and a run that gets stuck
 // would get stuck with any timing.

@@ -55,7 +55,7 @@ class Values {
   std::uint32_t chunk(Value v) const;
   /// Whether every rank's input is in it.
   bool is_complete(Value v) const { return contributions(v).length == ranks_; }
-  /// The ranks whose inputs it lacks, in order.
+  /// The ranks with inputs that it lacks, in order.
   std::vector<RankInterval> missing(Value v) const;
   std::uint32_t size_class(Value v) const;
   /// The most sums that lie in each other, of those that are rounded.
@@ -101,7 +101,7 @@ class Values {
   Contributions join(std::span<const Value> parts);
   void append_intervals(const Contributions& c, std::vector<RankInterval>& to) const;
   Contributions from_intervals(std::span<const RankInterval> sorted);
-  /// The ranks whose canonical expression the tree over `parts` is; none: it is not one.
+  /// If the tree over `parts` is the canonical expression of some ranks, these ranks; else none.
   RankInterval canonical_ranks(std::span<const Value> parts) const;
   /// Where in table_ the sum of `parts` is, or could be. The latest part says where to look first,
   /// so that what is made one after the other lies together in memory; where too many sums have the

@@ -179,7 +179,7 @@ int main(int argc, char** argv) {
     options.fit(world.size());
     at::set_num_threads(options.threads);
     run(world, options);
-  } catch (const c10::Error& e) {  // whose what() has a backtrace
+  } catch (const c10::Error& e) {  // its what() has a backtrace
     std::fprintf(stderr, "train: %s\n", e.what_without_backtrace());
     return 1;
   } catch (const std::exception& e) {

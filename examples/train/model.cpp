@@ -57,8 +57,7 @@ class Maker {
   bool whole() const { return split_.axis == nullptr; }
   const Split& split() const { return split_; }
 
-  /// `groups`: of the outputs, each of which is cut on its own (query, key,
-  /// value).
+  /// `groups`: the outputs have so many groups (query, key, value); each is cut on its own.
   Function column(const std::string& name, std::int64_t in, std::int64_t out,
                   std::int64_t groups = 1) {
     return column_of(name, random(name, {out, in}), groups);
@@ -89,8 +88,8 @@ class Maker {
     note(linear->weight, {out, in}, 1);
     return [linear](const Tensor& x) { return linear->forward(x); };
   }
-  /// The ranks divide the parameter, whose whole has these sizes, along one
-  /// dimension.
+  /// The ranks divide the parameter along dimension `divided`. `sizes` are those of the whole
+  /// parameter.
   void note(const Tensor& parameter, std::vector<std::int64_t> sizes, std::size_t divided) {
     tutti::parallel::ParameterPlace place;
     place.shape.assign(sizes.begin(), sizes.end());

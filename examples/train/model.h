@@ -27,8 +27,8 @@ struct Split {
   bool sequence = false;  // between the shared parts, each has a part of the rows
   /// Of ranks that share each sequence; null: every rank has whole sequences.
   std::shared_ptr<tutti::libtorch::ContextParallelAttention> attention;
-  /// The ranks that divide experts among each other, those over whose tokens experts are to be
-  /// busy, and the coefficient of that loss. (One rank is an axis, too.)
+  /// The ranks that divide the experts among each other; the ranks over which the experts are to be
+  /// equally busy; and the coefficient of that loss. (One rank is an axis, too.)
   tutti::parallel::Axis* experts = nullptr;
   tutti::parallel::Axis* balanced = nullptr;
   double balance = 0;
@@ -54,7 +54,7 @@ struct Layer : torch::nn::Module {
   std::function<Tensor(const tutti::libtorch::Layer& body, const Tensor& x)> around_experts;
 
   std::vector<Placed> placed;  // all other parameters are whole
-  Tensor tied;                 // of which another layer has the same; undefined: none
+  Tensor tied;                 // another layer has the same one; undefined: none
 };
 
 /// Layers [first, last) of embedding, blocks, head: `shape.layers + 2` in all.

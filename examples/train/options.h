@@ -1,5 +1,5 @@
-// What the program is asked to do: sizes of the model, and the mix of ways in
-// which it is spread over ranks.
+// The options of the program: sizes of the model, and the mix of ways in which it is spread over
+// ranks.
 #pragma once
 
 #include <cstdint>

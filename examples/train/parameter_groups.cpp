@@ -24,7 +24,7 @@ parallel::AdamW adamw(const Options& options) {
   return parallel::AdamW({.learning_rate = options.rate, .weight_decay = options.decay});
 }
 
-/// What tensor-parallel ranks have copies of, and what has to be done about it.
+/// The parameters that tensor-parallel ranks have copies of, and the work to keep the copies equal.
 class Copies {
  public:
   Copies(const Options& options, Ranks& ranks, const GroupRanks& of_group,

@@ -38,7 +38,7 @@ class Group {
   virtual void update(double clip, double norm) = 0;
 };
 
-/// Who has a group's parameters.
+/// The ranks that have a group's parameters.
 struct GroupRanks {
   Ranks::Axis &data, &shard, &replicate;  // as Ranks has them
   std::vector<Ranks::Axis*> parts;        // along which ranks have other parameters

@@ -16,9 +16,8 @@ struct Batch {
 
 class Text {
  public:
-  /// A file, or a folder, of which the files *.h, *.cpp and *.md are taken, in
-  /// the order of their names. Throws tutti::Error(invalid_argument) where
-  /// there is nothing to read.
+  /// A file, or a folder: then its files *.h, *.cpp and *.md, in the order of their names. Throws
+  /// tutti::Error(invalid_argument) where there is nothing to read.
   explicit Text(const std::string& path);
 
   std::size_t size() const { return bytes_.size(); }

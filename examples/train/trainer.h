@@ -41,7 +41,7 @@ class Parameters {
   /// For checkpoints: this rank's parts of parameters and of the optimizer's
   /// state, each saved by one rank of those that have copies.
   virtual std::vector<tutti::parallel::TensorPart> saved() = 0;
-  /// What it loads; and what follows when that is filled in (collective).
+  /// The parts that it loads; and the step after these are filled in (collective).
   virtual std::vector<tutti::parallel::TensorPart> wanted() = 0;
   virtual void loaded() = 0;
 };

@@ -10,9 +10,9 @@
 //
 // A checkpoint is a folder `step-0000000050` with a file of each rank (file.h). A rank's file gets
 // its name when its bytes are on the disk. The checkpoint is whole when all of its files have
-// names, so the last rename is the commit, and nobody has to tell anybody. A job that is killed at
-// any time leaves the checkpoints before, and perhaps one that is not whole, which loading skips.
-// So it skips one with a byte that is not what was written.
+// names, so the last rename is the commit, and no rank has to tell another. A job that is killed at
+// any time leaves the earlier checkpoints, and perhaps one that is not whole. Loading skips a
+// checkpoint that is not whole, and one with a byte that has changed.
 //
 // Functions are collective unless they say otherwise. One thread at a time calls them. They throw
 // tutti::Error, the same on all ranks where all of them can go on.
@@ -84,8 +84,8 @@ struct WholeCheckpoint {
   std::uint64_t step = 0;
   std::vector<std::string> files;  // by rank
 };
-/// The whole checkpoints of a folder, the newest first: those all of whose files are there. Does
-/// not read them, nor communicate.
+/// The whole checkpoints of a folder, the newest first. A checkpoint is whole when all of its files
+/// are there. Does not read them, nor communicate.
 std::vector<WholeCheckpoint> whole_checkpoints(const std::string& path);
 
 /// Fills in parts from the files, of Tutti's or of other programs. Throws Error(invalid_argument)

@@ -15,7 +15,7 @@
 
 namespace tutti::parallel {
 
-/// A parameter as a whole, of which this rank's engine has a box (tensor parallelism), or all.
+/// A parameter as a whole. This rank's engine has a box of it (tensor parallelism), or all.
 struct ParameterPlace {
   std::string name;                             // the same in every layout
   std::vector<std::size_t> shape;               // of the whole

@@ -166,8 +166,8 @@ void write(const std::string& path, std::span<const TensorPart> parts, json head
   file.commit();
 }
 
-/// A tensor by its entry in the header, and by what Tutti says of it besides (or null). `data`: of
-/// the file. Throws Error(invalid_argument).
+/// A tensor by its entry in the header, and by Tutti's own entry for it (or null). `data`: of the
+/// file. Throws Error(invalid_argument).
 TensorPart part_of(const std::string& name, const json& tensor, const json* piece,
                    std::span<const std::byte> data) {
   const auto refuse = [](const std::string& why) { throw Error(ErrorCode::invalid_argument, why); };
@@ -318,7 +318,7 @@ void TensorFile::read_header() {
     }
     checksums_.erase(checksums_.begin());
   } else {
-    // Tutti's, whose word of itself is not there any more.
+    // A header with Tutti's checksums, but without its metadata, was changed.
     if (header.contains(kChecksums)) refuse("its header is not what was written");
     for (const auto& [name, tensor] : tensors) add(name, *tensor, nullptr);
   }

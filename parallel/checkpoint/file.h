@@ -1,5 +1,5 @@
-// A file of tensors in the format of safetensors, which other programs read. Those that Tutti
-// writes have checksums besides, and say of which tensors' parts they consist.
+// A file of tensors in the format of safetensors, which other programs read. Tutti's own files also
+// have checksums, and say which parts of tensors they hold.
 //
 //     8 bytes              length of the header, little-endian
 //     header               JSON: each tensor's type, shape and place; "__metadata__": texts
@@ -20,7 +20,7 @@
 
 namespace tutti::parallel {
 
-/// What a file has besides tensors.
+/// Everything but tensors that a file has.
 struct FileNotes {
   std::uint64_t id = 0;  // all files of a checkpoint have the same
   std::uint64_t step = 0;

@@ -190,7 +190,7 @@ std::uint64_t CheckpointFolder::begin(std::uint64_t step) {
   return Agreement(axis_).largest(id);
 }
 
-/// Rank 0: leaves `keep` whole ones, and what is newer than these.
+/// Rank 0: leaves `keep` whole checkpoints, and all that are newer than these.
 void CheckpointFolder::remove_old(std::uint64_t step) const {
   const std::vector<WholeCheckpoint> whole = whole_checkpoints(path_);
   const std::size_t keep = std::max<std::size_t>(options_.keep, 1);

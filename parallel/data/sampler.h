@@ -2,10 +2,9 @@
 // permutation by themselves, and each takes its part. Nothing communicates.
 //
 //     DistributedSampler sampler({.samples = 50'000, .ranks = dp, .rank = dp_rank, .seed = 7});
-//     for (...) { const std::size_t sample = sampler.next(); ... }      // epoch after epoch
-//     texts["place"] = std::to_string(sampler.place());                // of all ranks: save it
-//     sampler.go_to(place);                                            // go on, with any number of
-//     ranks
+//     for (...) { const std::size_t sample = sampler.next(); ... }   // epoch after epoch
+//     texts["place"] = std::to_string(sampler.place());              // of all ranks: save it
+//     sampler.go_to(place);                             // go on, with any number of ranks
 //
 // The order of an epoch is a permutation of all samples that seed and epoch alone decide. Step i of
 // the job takes the next `ranks` samples of it, one for each rank. So a job that goes on with

@@ -1,6 +1,6 @@
 // The collectives of the data-parallel engine: which, and in which order, the same on all ranks.
 //
-// A step has these, and what is in brackets only where it is needed:
+// A step has these; those in brackets only where they are needed:
 //   [backwards]     all-gather of 8 bytes         uneven_inputs, or after a backward of no_sync()
 //   buckets         all-reduce; all first rounds in the order of the buckets, then all second ones
 //   [are any wrong] all-reduce of 8 bytes         on a GPU, for Unused::error
@@ -163,8 +163,8 @@ void DataParallel::average_over_those_with_data() {
   }
 }
 
-/// The first in the buckets' order whose average is not finite, where that is checked; else
-/// size().
+/// The first parameter in the buckets' order with an average that is not finite, where that is
+/// checked; else size().
 std::size_t DataParallel::first_not_finite() const {
   if (policy_.check_finite) {
     for (const Bucket& b : layout_.buckets) {

@@ -1,4 +1,4 @@
-// What has been ready, and what follows from it. The collectives are in communicate.cpp.
+// Which gradients are ready, and what follows from that. The collectives are in communicate.cpp.
 #include "parallel/data_parallel/data_parallel.h"
 
 #include <fmt/format.h>
@@ -121,7 +121,7 @@ DataParallel::~DataParallel() {
     try {
       pending.wait();
     } catch (const Error&) {
-      // Whoever destroys an engine in the middle of a step has an error of their own.
+      // A program that destroys an engine in the middle of a step has an error of its own.
     }
   };
   leave(backwards_pending_);

@@ -1,8 +1,8 @@
 // Error feedback (Seide and others: 1-Bit Stochastic Gradient Descent, 2014; Karimireddy and
 // others: Error Feedback Fixes SignSGD, 2019): a rank adds what the compression of its gradients
-// has left out to its gradients of the next step. So what a rank has sent in all its steps is what
-// it had to send, but for one step's error. The error of compressing the sum of all ranks is not
-// fed back.
+// has left out to its gradients of the next step. So in all its steps together a rank has sent
+// everything that it had to send, but for one step's error. The error of compressing the sum of all
+// ranks is not fed back.
 //
 // core/compressed.h says what compressing changes. Its blocks begin at multiples of 64 bytes of a
 // bucket, as those of the call do, so this rank knows what the others get.
@@ -48,7 +48,7 @@ class EightBitsReduction final : public Reduction {
  private:
   static constexpr std::size_t kPiece = 1024;  // elements: whole blocks
 
-  /// Adds what has been left out to the bucket, and notes what will be.
+  /// Adds to the bucket what earlier steps have left out, and notes what this one will leave out.
   void feed_back(std::size_t b) {
     const DataType type = bucket(b).type;
     const std::size_t size = size_of(type);
@@ -63,8 +63,8 @@ class EightBitsReduction final : public Reduction {
       for (std::size_t i = 0; i < n; ++i) sum[i] += other[i];
       convert(sum, DataType::float32, gradient, type, n);
       compress(type, gradient, packed, n);
-      // The gradient becomes what is sent of it: to compress that again changes nothing, and an
-      // axis of one rank, which compresses nothing, sends the same.
+      // The gradient becomes the value that is sent: to compress that again changes nothing, and an
+      // axis of one rank, which compresses nothing, has the same.
       decompress(type, packed, gradient, n);
       convert(gradient, type, other, DataType::float32, n);
       for (std::size_t i = 0; i < n; ++i) {

@@ -58,8 +58,8 @@ void multiply_transposed(const float* a, const float* p, std::size_t m, std::siz
 }
 
 void orthogonalise(float* p, std::size_t m, std::size_t r) {
-  // Gram-Schmidt in float64, as r is small; and twice, as a column that nearly depends on others
-  // keeps a part along them at first, which is large beside what is left of it.
+  // Gram-Schmidt in float64, as r is small; and twice: a column that nearly depends on others keeps
+  // a part along them at first, which is large beside the rest.
   std::vector<double> column(m);
   const auto size = [&] {
     double sum = 0;

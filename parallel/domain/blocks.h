@@ -55,8 +55,8 @@ class Blocks {
   /// Blocks that are as equal as can be: the first ones have one cell more. Throws
   /// Error(invalid_argument), which names the dimension, if the ranks of the dimensions do not
   /// multiply up to `ranks`, if `blocks` has not one entry for each rank of the dimension or does
-  /// not add up to its cells, or if there are fewer cells than ranks and `blocks` does not say who
-  /// has none.
+  /// not add up to its cells, or if there are fewer cells than ranks and `blocks` does not say
+  /// which ranks have none.
   Blocks(int ranks, std::vector<Dimension> dimensions);
 
   /// With the numbers of ranks and the blocks filled in.

@@ -1,8 +1,8 @@
 // Copies between parts of a block and packed memory, as a message has it.
 //
-// What costs time is a column: each of its numbers is in another cache line, and in a large block
-// in another page. The two columns that a rank sends, and the two that it receives, lie at the ends
-// of the same rows, so near each other in memory. Parts of equal form are copied together, a row of
+// Columns cost time: each number of a column is in another cache line, and in a large block in
+// another page. The two columns that a rank sends, and the two that it receives, lie at the ends of
+// the same rows, so near each other in memory. Parts of equal form are copied together, a row of
 // each in turn, which takes half of the time (docs/experiments.md#halos).
 #pragma once
 

@@ -122,7 +122,7 @@ Halo::~Halo() {
     try {
       w.pending.wait();
     } catch (const Error&) {
-      // Whoever leaves in the middle of an exchange has an error of their own.
+      // A program that leaves in the middle of an exchange has an error of its own.
     }
   }
 }

@@ -55,7 +55,7 @@ void check(const Blocks& input, const HaloShape& shape) {
 std::vector<std::int64_t> output_blocks(const Blocks& input, std::size_t d, const Stencil& s,
                                         std::int64_t outputs) {
   const Dimension& dimension = input.dimensions()[d];
-  // The first output cell whose middle is at `cell` or behind it.
+  // The first output cell with its middle at `cell` or behind it.
   const auto first = [&](std::int64_t cell) {
     if (cell <= 0) return std::int64_t{0};
     if (cell >= dimension.cells) return outputs;

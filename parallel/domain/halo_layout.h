@@ -1,9 +1,9 @@
-// Which cells of other ranks a rank needs for an operation on a field, and who sends them: the halo
-// of its block.
+// Which cells of other ranks a rank needs for an operation on a field, and which ranks send them:
+// the halo of its block.
 //
 // An output cell of a convolution or pooling reads a few input cells, its stencil. It belongs to
-// the rank that owns the middle of its stencil. A rank's padded block is its own block and all that
-// its output cells read besides: cells of other ranks, and cells beyond the edge.
+// the rank that owns the middle of its stencil. A rank's padded block is its own block and all
+// other cells that its output cells read: cells of other ranks, and cells beyond the edge.
 //
 //     .  .  .  .  .  .     Own cells 4-7 in both dimensions; kernel 3, padding 1.
 //     .  b  b  b  b  .     Padded block: cells 3-8, with the halo (.).
@@ -12,7 +12,7 @@
 //     .  b  b  b  b  .     Border (b): the output cells that need the halo.
 //     .  .  .  .  .  .
 //
-// The halo comes one dimension after the other. What a rank sends in the second dimension has the
+// The halo comes one dimension after the other. A rank's messages in the second dimension have the
 // halo of the first one, so corners come by way of a neighbour. That takes 2 messages in each
 // dimension, 2 d in all, where all neighbours at once would be 3^d - 1; the bytes are the same.
 //

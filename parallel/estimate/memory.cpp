@@ -126,7 +126,7 @@ MemoryByKind memory(const Mix& mix, const Model& model, int stage) {
   const auto blocks = static_cast<double>(blocks_of(mix, model, stage));
   const double block = kept(model.block, mix, mix.sequence) + kept_by_experts(mix, model);
   if (mix.recompute) {
-    // A block's input, and all of the one whose backward runs.
+    // Each block's input, and everything of the block that runs its backward.
     const double input = static_cast<double>(model.width * size_of(mix.precision.compute)) /
                          (mix.sequence ? mix.tensor : 1);
     m.activations = rows * (under_way * blocks * input + block);

@@ -33,7 +33,7 @@ struct Part {
   /// Elements of the compute type that the forward of one token keeps: those that tensor-parallel
   /// ranks divide, and those that each of them has (a part, with sequence parallelism).
   double kept_divided = 0, kept_whole = 0;
-  double kept_float32 = 0;  // float32 numbers besides, which they divide
+  double kept_float32 = 0;  // more numbers, in float32, which they divide
 
   std::size_t count() const;
   std::size_t local_count(std::size_t tensor) const;

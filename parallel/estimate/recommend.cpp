@@ -46,7 +46,7 @@ bool is_possible(const Mix& mix, const Model& model) {
   }
 }
 
-/// All with the degrees of `mix`, whose data-parallel ranks are all shards.
+/// Adds all mixes with the degrees of `mix`. In `mix`, all data-parallel ranks are shards.
 void add_mixes(Mix mix, std::size_t sequences, std::vector<Mix>& all) {
   const int data = mix.data();
   const auto sharing = static_cast<std::size_t>(data / mix.context);

@@ -9,7 +9,7 @@
 
 namespace tutti::parallel::estimate {
 
-/// What a job is, besides model and cluster.
+/// Everything but model and cluster that describes a job.
 struct Job {
   std::size_t length = 4096;  // tokens of a sequence
   std::size_t sequences = 0;  // of a step, of all ranks; 0: as many as make 4 Mi tokens

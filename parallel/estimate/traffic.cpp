@@ -275,7 +275,7 @@ class Counting {
   UnitLayout layout_of(const HeldUnit& held, const Policy& policy) const {
     return {held.unit, policy.layout, static_cast<std::size_t>(mix_.shards), policy.alignment};
   }
-  /// Elements of a parameter whose gradient the rank has when the axis of the data is done.
+  /// Elements of a parameter that the rank has the gradient of when the axis of the data is done.
   std::size_t local(const HeldUnit& held, std::size_t parameter) const {
     if (mix_.stage == 0) return held.unit.parameters[parameter].count;
     return layout_of(held, mix_.policy()).local(parameter, static_cast<std::size_t>(shard_)).count;

@@ -22,8 +22,8 @@ struct StepTraffic {
   Traffic::Count total() const;
 };
 
-/// Of a rank of this stage, whose shard is number `shard`: with sequence parallelism the norms'
-/// gradients are summed, and shards have more or fewer of them.
+/// Of a rank of this stage with shard number `shard`. The shard matters because sequence
+/// parallelism sums the norms' gradients, and shards have more or fewer of them.
 StepTraffic traffic(const Mix& mix, const Model& model, int stage, int shard = 0);
 
 }  // namespace tutti::parallel::estimate

@@ -110,8 +110,8 @@ class ExpertParallel {
 
   /// Collective. x: a row for each token of the routing, any number on each rank; y: the same, and
   /// not x. Throws Error(invalid_argument) on the ranks with a wrong routing (an expert out of
-  /// range; another top_k), and Error(mismatch), with that rank and its error, on the others.
-  /// Besides the waves it costs an all_to_all of 8 (experts / P + 1) bytes.
+  /// range; another top_k), and Error(mismatch), with that rank and its error, on the others. In
+  /// addition to the waves it costs an all_to_all of 8 (experts / P + 1) bytes.
   void forward(const void* x, const Routing& routing, const Forward& experts, void* y,
                Saved& saved);
   /// Collective, in the same order of micro-batches on all ranks; else all throw Error(mismatch).
@@ -121,12 +121,12 @@ class ExpertParallel {
                 std::span<double> dweights);
 
   /// With R rows received and S sent (tokens x top_k, less the dropped ones), a `Saved` takes R + S
-  /// rows; besides, a forward needs R, and a backward R + S more, which the engine keeps for later
-  /// calls.
+  /// rows. A forward needs R more, and a backward R + S more; the engine keeps that memory for
+  /// later calls.
   MemoryUse memory() const { return memory_.total(); }
 
  private:
-  // Whose rows go where (expert_parallel.cpp).
+  // Which tokens' rows go where (expert_parallel.cpp).
   void check(const Routing& routing) const;
   std::vector<bool> within_capacity(const Routing& routing) const;
   void place(const Routing& routing, Saved& saved) const;

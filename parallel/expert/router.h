@@ -67,8 +67,8 @@ class Router {
   /// `dweights`: tokens x top_k, of the weights. `dlogits`, tokens x experts, is written.
   void backward(const Routed& routed, std::span<const double> dweights, BalanceGradient balance,
                 void* dlogits, DataType type) const;
-  /// Collective: over the tokens of all ranks of `axis`, each of which may have any number. One
-  /// all-reduce of 2 x experts + 1 float64.
+  /// Collective: over the tokens of all ranks of `axis`. Each rank may have any number of tokens.
+  /// One all-reduce of 2 x experts + 1 float64.
   Balance balance(Axis& axis, const Routed& routed) const;
 
  private:

@@ -1,6 +1,6 @@
 // Compiled once per instruction set by Highway's foreach_target.h, as core/combine_kernels.cpp is,
-// for the same instruction sets. What is left of a vector goes through one on the stack, so that
-// every element meets the same instructions; products and sums are never fused.
+// for the same instruction sets. The rest that is less than a vector goes through a vector on the
+// stack, so that every element meets the same instructions; products and sums are never fused.
 #include "core/instruction_sets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -33,7 +33,7 @@ class Optimizer {
 
   virtual ~Optimizer() = default;
   virtual std::string_view name() const = 0;
-  /// The number of states that it keeps for each element, besides the parameter.
+  /// The number of states that it keeps for each element; the parameter does not count.
   virtual std::size_t states() const = 0;
   /// Throws Error(invalid_argument) for impossible options. Called before a step: an error in the
   /// middle would leave some parameters updated and others not.

@@ -37,7 +37,7 @@ class Story {
 
  private:
   struct Wait {
-    int rank = 0;  // whose action ends it
+    int rank = 0;  // an action of this rank ends it
     std::string what;
   };
 
@@ -69,7 +69,7 @@ class Story {
     if (!ended(m.sender)) {
       return {m.sender.rank, fmt::format("{}, which {} sends", what, describe(s_, m.sender))};
     }
-    // It was sent, so that what goes this way stands still for want of room.
+    // It was sent, so all messages from that rank to this one stand still for want of room.
     const auto pair = std::find_if(m_.pairs.begin(), m_.pairs.end(), [&](const RankPair& w) {
       return w.from == m.sender.rank && w.to == m.receiver.rank;
     });

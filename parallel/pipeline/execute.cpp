@@ -76,7 +76,7 @@ class Executor::Impl {
  private:
   struct Incoming {
     const RankPair& wire;
-    std::size_t next;  // the first message whose receive is not started
+    std::size_t next;  // the first message with a receive that is not started
   };
 
   void run(int& action) {

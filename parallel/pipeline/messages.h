@@ -1,5 +1,6 @@
 // The messages that follow from a schedule's actions, on which links, and between which ranks. The
-// verifier, the simulator and the executor all read them here, so what runs is what was proved.
+// verifier, the simulator and the executor all read them here, so the proof is of the messages that
+// run.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,7 @@ struct Messages {
   }
 };
 
-/// Of a schedule whose actions are complete and in range, and whose links match (see verify.cpp,
+/// Of a schedule with complete actions, all in range, and with links that match (see verify.cpp,
 /// which calls this, too): the k-th message that an action fills is the k-th that one reads.
 Messages messages_of(const Schedule& schedule);
 

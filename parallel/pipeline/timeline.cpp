@@ -5,10 +5,10 @@
 namespace tutti::parallel::pipeline {
 namespace {
 
-/// Ranks are workers whose steps are actions, and so are the ways between two ranks, whose steps
-/// are messages. Between an action and a message that it fills is a queue with a slot for each
-/// buffer, and so is between a message and the action that reads it; where an action reads what one
-/// of the same rank has filled, there is one queue for both.
+/// Ranks are workers with actions as their steps. The ways between two ranks are workers, too, with
+/// messages as their steps. A queue with a slot for each buffer lies between an action and a
+/// message that it fills, and another one between a message and the action that reads it. Where an
+/// action reads what one of the same rank has filled, there is one queue for both.
 class PipelineScenario {
  public:
   PipelineScenario(const Schedule& schedule, const Messages& messages, const Costs& costs)

@@ -6,9 +6,8 @@
 //  - form: every stage has a rank, and runs on that one;
 //  - every stage does its forward and its backward (in one, or in both parts) of every micro-batch,
 //    each once, and in that order;
-//  - order: what a stage takes out of a link is what it expects: the k-th message that goes in is
-//  of
-//    the same micro-batch as the k-th that is taken out;
+//  - order: a stage takes out of a link the message that it expects: the k-th message that goes in
+//    is of the same micro-batch as the k-th that is taken out;
 //  - no deadlock: with the declared buffers, every action starts;
 //  - memory: no rank keeps more activations than declared.
 #pragma once

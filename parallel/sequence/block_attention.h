@@ -1,4 +1,4 @@
-// Attention whose queries stay where they are, while a rank's keys and values (its "keys", for
+// Attention in which queries stay where they are, while a rank's keys and values (its "keys", for
 // short) reach all ranks of an axis: round a ring, block by block, or in an all-gather. A rank has
 // rows of all of its heads.
 //

@@ -17,7 +17,7 @@ std::vector<T> widened(const void* data, DataType type, std::size_t count) {
   return values;
 }
 
-/// A block whose tensors are wide.
+/// A block with wide tensors.
 template <class T>
 struct Wide {
   explicit Wide(const Block& block)

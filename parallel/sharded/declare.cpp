@@ -95,7 +95,7 @@ std::vector<std::string> describe(const std::vector<Unit>& units, const Policy& 
 
 void agree_on_declarations(Agreement ranks, const std::vector<Unit>& units, const Policy& policy,
                            const ShardedAxes& axes) {
-  // A rank whose own declaration cannot be does not leave the others waiting.
+  // A rank with a declaration that cannot be does not leave the others waiting.
   std::vector<std::string> texts = describe(units, policy);
   std::string problem;
   try {

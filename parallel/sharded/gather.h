@@ -26,7 +26,7 @@ class Gathering {
   std::chrono::nanoseconds waited() const { return waited_; }
 
  private:
-  /// Gathers blocks of `count` elements, of which this rank's lies at `from`.
+  /// Gathers blocks of `count` elements; this rank's block lies at `from`.
   void start_gather(UnitState& u, Axis& axis, const std::byte* from, std::byte* to,
                     std::size_t count);
   void start_from_shards(UnitState& u);

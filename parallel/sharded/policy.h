@@ -11,8 +11,8 @@
 
 namespace tutti::parallel {
 
-/// The state of which each rank keeps only its part. Optimizer state in all three stages, gradients
-/// from 2 on.
+/// What ranks shard: each keeps only its part. Optimizer state in all three stages, gradients from
+/// 2 on.
 enum class Stage : unsigned char {
   optimizer = 1,   // ZeRO-1
   gradients = 2,   // ZeRO-2
@@ -54,8 +54,8 @@ struct Policy {
   /// Stage 3: the number of units that the engine gathers ahead of the unit in use, in the order of
   /// earlier steps. That many units and one more are unsharded at a time.
   std::size_t prefetch_forward = 1, prefetch_backward = 1;
-  /// Stages 2 and 3: the number of units whose reductions may still run when the next unit makes
-  /// its gradients.
+  /// Stages 2 and 3: the number of units that may still reduce when the next unit makes its
+  /// gradients.
   std::size_t reductions_in_flight = 1;
   /// The divisor of gradients; 0: the number of ranks that reduce them (the average).
   unsigned divide_by = 0;

@@ -1,5 +1,5 @@
-// ShardedDataParallel, where training begins, or goes on from what was saved: parameters and the
-// optimizer's state, into the shards and out of them.
+// The part of ShardedDataParallel for the beginning of training, also from a saved state:
+// parameters and the optimizer's state, into the shards and out of them.
 #include <fmt/format.h>
 
 #include <string>

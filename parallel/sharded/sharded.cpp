@@ -114,7 +114,7 @@ void ShardedDataParallel::use(UnitState& u, Event event, std::size_t ahead) {
     const auto is_next = [&](std::size_t i) {
       return std::ranges::any_of(expected, [&](const Event& e) { return e.unit == i; });
     };
-    // What was gathered ahead, and does not come after all, makes room.
+    // Units that were gathered ahead, and are not next after all, make room.
     for (std::size_t i = 0; i < state_.units.size(); ++i) {
       UnitState& other = state_.units[i];
       if (&other != &u && other.use == Use::none && !other.kept && !is_next(i)) {
@@ -161,8 +161,8 @@ void* ShardedDataParallel::gradient(ParameterId id) const {
 
 // --- What the ranks have to have in common -------------------------------------------------------
 
-// What has followed on the same before needs no word: ranks that go different known ways find out
-// when they finish, or when their calls do not match.
+// An event that has followed the same events before needs no check: ranks that go different known
+// ways find out when they finish, or when their calls do not match.
 void ShardedDataParallel::happens(Event event) {
   const bool finishes = event.kind == Event::Kind::finish;
   if (finishes || !order_.is_known(event) || order_.history().size() >= kLongHistory) {

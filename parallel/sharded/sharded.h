@@ -97,7 +97,7 @@ class ShardedDataParallel {
   void set_steps(ParameterId id, std::uint64_t steps);
   /// Call this after shards were loaded or written: from then on all ranks can use them. Replicas
   /// take the shards of replica 0, with the optimizer's state. Throws Error(mismatch) on all ranks
-  /// whose steps differ.
+  /// if their steps differ.
   void share_parameters();
   /// The values of each element, in the master type.
   enum class Kept : unsigned char { parameters, first_state, second_state };

@@ -103,7 +103,7 @@ void of_unit(std::string_view what, const UnitState& u, const std::function<void
 void wait_quietly(Pending& pending) noexcept {
   try {
     pending.wait();
-  } catch (const std::exception&) {  // NOLINT: nobody is left who wants to know
+  } catch (const std::exception&) {  // NOLINT: no caller is left to hear of it
   }
 }
 

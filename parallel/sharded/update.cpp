@@ -1,5 +1,5 @@
-// ShardedDataParallel, where it is about gradients and what they change: the end of the backward,
-// the norm, the step.
+// The part of ShardedDataParallel for gradients and what they change: the end of the backward, the
+// norm, the step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,8 +30,8 @@ void ShardedDataParallel::nothing_in_use(const char* call) const {
   }
 }
 
-// What was gathered of the unit before is void. Stages 1 and 2 gather it anew, if its shards have
-// changed.
+// Earlier gathered parameters of the unit are void. Stages 1 and 2 gather them anew, if its shards
+// have changed.
 void ShardedDataParallel::spread_parameters(UnitState& u, bool changed) {
   u.part.reset();
   if (state_.sharded_parameters()) {
@@ -46,7 +46,7 @@ void ShardedDataParallel::spread_parameters(UnitState& u, bool changed) {
 void ShardedDataParallel::update(const Optimizer& optimizer, UnitState& u) {
   const Precision& types = state_.policy.precision;
   for (std::size_t p = 0; p < u.unit.parameters.size(); ++p) {
-    const std::uint64_t number = ++u.steps[p];  // on all ranks, whoever has a part of it
+    const std::uint64_t number = ++u.steps[p];  // on all ranks, also on those without a part of it
     const LocalRange range = state_.local(u, p);
     if (range.count == 0) continue;
     state_.device.update(

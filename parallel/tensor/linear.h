@@ -1,5 +1,5 @@
-// Linear layers whose weights the ranks of an axis divide among each other: y = x w' + b, with w of
-// `out` rows and `in` columns.
+// Linear layers with weights that the ranks of an axis divide among each other: y = x w' + b, with
+// w of `out` rows and `in` columns.
 //
 //     column parallel   each rank has out / P rows of w and of b: y's columns are sliced
 //     row parallel      each rank has in / P columns of w: y is a sum over ranks; b is whole

@@ -1,5 +1,5 @@
 // The *_perf programs on GPU memory, where there is no GPU: threads run the kernels
-// (cuda_host_device.h), and what stands here does CUDA's part. Shown is what the programs do; not
+// (cuda_host_device.h), and this file does CUDA's part. The tests show what the programs do; not
 // that CUDA does it (gpu_test and gpu-check are for that).
 #include <gtest/gtest.h>
 

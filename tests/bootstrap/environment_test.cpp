@@ -1,4 +1,4 @@
-// Who am I, by the variables of each launcher, and where the id comes from.
+// Which rank a process is, by the variables of each launcher, and where the id comes from.
 #include "bootstrap/environment.h"
 
 #include <fmt/format.h>

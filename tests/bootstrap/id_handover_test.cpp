@@ -1,4 +1,5 @@
-// The id's way from rank 0 to the others over an abstract unix socket, and who does not get it.
+// The id's way from rank 0 to the others over an abstract unix socket, and which processes do not
+// get it.
 #include "bootstrap/id_handover.h"
 
 #include <fmt/format.h>
@@ -82,7 +83,7 @@ TEST(IdHandover, AMissingOfferAndATakenNameAreErrors) {
   EXPECT_NO_THROW(fetch_unique_id(job, 2, 3, 1s));
 }
 
-/// Runs `body` in a child whose effective user is nobody; returns what `body` returns.
+/// Runs `body` in a child with nobody as its effective user; returns what `body` returns.
 int as_another_user(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(seteuid(65534) == 0 ? body() : 99);

@@ -263,7 +263,7 @@ TEST(TorchServer, WherePytorchHasThePortItTakesTheId) {
   EXPECT_EQ(pytorch.values().at("tutti/0"), to_string(id));
 }
 
-// --- PMI and PMIx, of which a process has one connection: each test has processes of its own ---
+// --- PMI and PMIx: a process has one connection, so each test has processes of its own ---
 
 /// What rank 1 of 2, a new process with these variables, says about its id: the id, or the error.
 std::string said_by_rank(const Variables& variables) {

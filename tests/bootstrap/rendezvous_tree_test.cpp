@@ -35,8 +35,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 100;  // more than a star: ranks 0 to 11 have children
-constexpr int kInner = 3;    // whose are 32 to 39
-constexpr int kLeaf = 99;    // whose parent is rank 11
+constexpr int kInner = 3;    // the parent of 32 to 39
+constexpr int kLeaf = 99;    // its parent is rank 11
 
 Deadline soon() { return deadline_after(10s); }
 
@@ -314,7 +314,7 @@ TEST(RendezvousTree, OnlyItsChildrenGetAnythingFromARank) {
     EXPECT_EQ(std::get<0>(record(&proof, frame)), IoResult::closed);
     EXPECT_EQ(std::get<0>(record(nullptr, frame)), IoResult::closed);
 
-    // Who has lost its connection may come again.
+    // A child that has lost its connection may come again.
     EXPECT_EQ(rank.roster_as(placement, me), "");
     rank.say(wire::FrameType::have);
     EXPECT_TRUE(rank.hears(wire::FrameType::go));

@@ -1,5 +1,5 @@
 // Every algorithm in the table, for many numbers of ranks, roots, lanes and groups: the verifier
-// proves its plan, in and out of place, and what it moves is what the textbook says.
+// proves its plan, in and out of place, and the plan moves as much as the textbook says.
 #include "collectives/algorithms/generators.h"
 
 #include <fmt/format.h>
@@ -365,7 +365,7 @@ TEST(ByDomain, GroupsAreDomains) {
   const Algorithm& nested = *find_algorithm(Collective::all_reduce, "hierarchical");
   const Domains in_turn(std::vector{0, 1, 0, 1, 0, 1, 0, 1});
   EXPECT_EQ(in_turn.group(), 4);
-  // Four pairs, each of which sums up a quarter: two messages there, two back.
+  // Four pairs; each sums up a quarter: two messages there, two back.
   EXPECT_EQ(messages_between_domains(nested, 8, in_turn, in_turn), 4 * 4);
 }
 

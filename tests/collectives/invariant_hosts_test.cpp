@@ -22,7 +22,7 @@
 namespace tutti {
 namespace {
 
-/// Those of which sums of hosts travel.
+/// The algorithms that send sums of hosts.
 std::vector<const Algorithm*> hierarchical_ones() {
   std::vector<const Algorithm*> all;
   for (const Algorithm& a : algorithms()) {
@@ -203,7 +203,7 @@ TEST(InvariantHostsMutants, WithHostsThatAreNoSubtreesAreRefused) {
     EXPECT_NE(v.story.find("it is (in[0]@0 + in[0]@2) + (in[0]@1 + in[0]@3), but"),
               std::string::npos)
         << v.story;
-    // Hosts of three, of which no such plan is made.
+    // Hosts of three: no such plan is made for them.
     EXPECT_THROW(plan_on(*a, 6, Domains(hosts_of(6, {3}))), Error);
     EXPECT_THROW(plan_on(*a, 8, Domains(List{0, 0, 1, 1, 2, 2, 2, 2})), Error);
     // In the default order they are right, but no canonical expression.

@@ -68,7 +68,7 @@ bool mutate(Random& random, Candidate& c) {
   return true;
 }
 
-/// Floats whose sum depends on the order: the same bits on all ranks?
+/// Floats with sums that depend on the order: the same bits on all ranks?
 std::string compare_bits(Communicator& c, Random& random) {
   std::vector<float, Allocator<float>> in(1000), out(in.size());
   Random own(random() + static_cast<std::uint64_t>(c.rank()));

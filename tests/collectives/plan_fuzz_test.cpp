@@ -48,7 +48,8 @@ void fuzz(std::uint64_t usual_count, Run&& run) {
 /// Links as they are by default, and as few and as short as they can be.
 Options options_for(std::uint64_t seed) {
   Options options;
-  options.timeout = std::chrono::seconds(20);  // nothing here takes so long: who waits is stuck
+  options.timeout =
+      std::chrono::seconds(20);  // nothing here takes so long: a rank that waits is stuck
   if (seed % 3 == 1) options.slots = 2;
   if (seed % 3 == 2) options.slots = 4;
   if (seed % 2 == 1) options.slot_bytes = 1024;

@@ -122,7 +122,7 @@ void Run::go() {
     if (choices.empty()) break;
     int choice = choices[random_() % choices.size()];
     if (by_priority_) {
-      // Bursts: whoever has the highest priority goes on and on, until priorities change.
+      // Bursts: the lane with the highest priority goes on and on, until priorities change.
       if (random_() % 16 == 0) lanes_[random_() % lanes_.size()].priority = random_();
       std::uint64_t best = 0;
       for (const int c : choices) {

@@ -1,6 +1,6 @@
 // An interpreter of plans that knows nothing of the verifier: it makes one run, in small steps and
 // in random order, with numbers in the chunks. Where the verifier says that no timing can go wrong,
-// no run here may; it is what the verifier is tested against.
+// no run here may: the tests compare the verifier with it.
 //
 // A run: ranks start when they like, and their memory holds garbage before; a step waits for its
 // links, then reads and writes one chunk after the other, then sends; lanes interleave anywhere in

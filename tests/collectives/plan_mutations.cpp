@@ -264,7 +264,7 @@ bool swap_sends(Plan& plan, const Spot& at, int variant) {
   for (std::size_t i = at.step + 1; i < lane.size(); ++i) {
     Opened other(plan, {at.rank, at.lane, i, 0});
     if (std::ranges::find(other.destinations, s.operand()) == other.destinations.end()) continue;
-    // What the steps send changes places, but neither when nor to whom.
+    // The steps exchange what they send, but not the time and not the receiver.
     if (s.sources == other.sources) return false;
     std::swap(s.sources, other.sources);
     s.close();

@@ -165,7 +165,7 @@ class Maker {
       Event last = event(rank, run);
       last.shape = in(chunk);
       last.memory_from = {in(chunk)};
-      // Some of those who have nobody's sums but their own are looked at, through a window.
+      // Some ranks that have nothing but their own input are looked at, through a window.
       std::vector<int> looked_at;
       for (const int r : fetched_) {
         if (std::ranges::find(come, r, &End::peer) == come.end()) continue;
@@ -393,7 +393,7 @@ class Maker {
         continue;
       }
       u.events.push_back(e);
-      // One by one, out of memory, or into theirs (but for those who wait for a message).
+      // One by one, out of memory, or into theirs (but for ranks that wait for a message).
       for (const End& end : go) {
         Event more = event(members[i], run);
         more.memory_from = {where(members[i])};
@@ -529,7 +529,8 @@ class Maker {
   std::mt19937_64& random_;
   PlanHeader header_;
   bool windows_ = false;
-  std::vector<int> fetched_;  // of the reduction at hand: who sends nothing, but is looked at
+  std::vector<int>
+      fetched_;  // of the reduction at hand: ranks that send nothing, but are looked at
   bool few_channels_ = false;
   std::vector<std::uint32_t> tmp_;  // chunks, by rank
   std::deque<Unit> units_;

@@ -222,7 +222,7 @@ class Elastic : public testing::Test {
   void expect_names(const Answer& answer, std::size_t lost) {
     ++codes_[answer.what + " " + answer.code];
     // A rank that waits for the others hears of those that have given up, perhaps before it sees
-    // why; and the first rank may die before all have heard who is who.
+    // why; and the first rank may die before all have heard which rank is which.
     const bool right = (answer.code == "peer_lost" &&
                         (answer.rank == static_cast<int>(lost) || lost == 0 || answer.rank < 0)) ||
                        (lost == 0 && answer.code == "system");

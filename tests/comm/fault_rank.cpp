@@ -115,7 +115,7 @@ int live(What what, std::size_t deaths) {
   while (!make_calls(comm, what, survived ? kFew : UINT_MAX, names)) {
     const Error error = failure_of(comm);
     say_error("ERROR", error, names);
-    std::vector<int> lost;  // who is only late stays
+    std::vector<int> lost;  // a rank that is only late stays
     if (error.code() == ErrorCode::peer_lost) lost.push_back(error.rank());
     for (;;) {
       try {

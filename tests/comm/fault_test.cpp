@@ -212,7 +212,7 @@ Said said(const std::string& text, const std::string& which) {
 struct Doing {
   const char* action;
   const char* memory;
-  bool one_communicator;  // of which the victim is a part: what is thrown first names it
+  bool one_communicator;  // the victim is a part of it: the first error names the victim
 };
 
 class KillsDuring : public testing::TestWithParam<Doing> {};
@@ -258,7 +258,7 @@ TEST_P(KillsDuring, AreNoticedAndSurvivedByAllOthers) {
       EXPECT_LT(took, 1.0);
       slowest = std::max(slowest, took);
       if (doing.one_communicator) {
-        // Whoever knew before may have ended what this rank was waiting in.
+        // A rank that knew before may have ended the call in which this rank waited.
         const Said first = said(job.text(r), "FIRST");
         if (first.text.find("the test stops here") != std::string::npos) continue;
         EXPECT_EQ(first.code, "peer_lost") << job.text(r);

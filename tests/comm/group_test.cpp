@@ -140,7 +140,7 @@ TEST(Group, ThatIsDroppedLetsADestroyedCommunicatorGo) {
     });
   });
   EXPECT_STREQ(e.what(), "the body's own");
-  // It has left, so who waits for it hears that.
+  // It has left, so a rank that waits for it hears that.
   const Error left = error_of([&] { comms[1].barrier(); });
   EXPECT_EQ(left.code(), ErrorCode::peer_lost) << left.what();
 }

@@ -58,7 +58,7 @@ std::vector<std::byte> canonical(DataType type, ReduceKind kind, int ranks) {
   return result;
 }
 
-/// `count` elements, of which element i is element (first + i) % kPeriod of `period`.
+/// `count` elements: element i is element (first + i) % kPeriod of `period`.
 void repeat(std::span<const std::byte> period, std::size_t size, std::size_t first,
             std::size_t count, std::byte* to) {
   for (std::size_t at = 0; at < count;) {

@@ -54,8 +54,7 @@ class AcrossHosts : public testing::Test {
     EXPECT_EQ(of_ranks(said), lines) << command << "\n" << said.all();
   }
 
-  /// A program of which rank 0, as $variable says, ends at once, and the others wait for two
-  /// seconds.
+  /// A program: rank 0, as $variable says, ends at once, and the others wait for two seconds.
   std::string without_rank_zero(const std::string& variable) const {
     hosts_.folder().write("without",
                           fmt::format("#!/bin/sh\n[ ${} = 0 ] || exec {} 1 2\n", variable, kRank));

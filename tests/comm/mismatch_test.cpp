@@ -155,7 +155,7 @@ TEST(Mismatch, OfASplitSaysSo) {
                 [&](Communicator& c) {
                   if (c.rank() != n - 1) c.split(0, 0);
                 });
-    // What it exchanges could be somebody's own call.
+    // Its exchange could be a user's own call.
     expect_told(n, ErrorCode::mismatch, {"called split #1", "called all_gather #1"},
                 [&](Communicator& c) {
                   std::vector<char> in(24), out(24 * 3);
@@ -273,7 +273,7 @@ TEST(Mismatch, AfterARefusedCallSaysWhy) {
   });
 }
 
-// A message to oneself that is refused is what the others wait for in vain.
+// The others wait in vain for a rank after its message to itself was refused.
 TEST(Mismatch, AfterAMessageToOneselfSaysWhy) {
   for (const bool in_a_group : {false, true}) {
     Options options;

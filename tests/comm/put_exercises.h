@@ -1,6 +1,6 @@
 // What tests of windows do on all ranks of a communicator, be they threads, processes or hosts.
-// Every byte that is put tells who wrote it, to whom, when and where; who waits for its signal
-// looks at all of them. What is wrong is thrown.
+// Every byte that is put tells its writer, its receiver, its time and its place. The rank that
+// waits for the signal looks at all of them. Faults are thrown.
 #pragma once
 
 #include <chrono>

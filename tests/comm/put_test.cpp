@@ -328,7 +328,7 @@ TEST_P(Put, AnEndedWindowIsWrittenToNoMore) {
         window->wait_signal(1);
         window->wait_signal(2);
         window->end();
-        // Who is in the middle of a put would come to the end of the memory later.
+        // A rank in the middle of a put would come to the end of the memory later.
         const auto tail_of = [&](int writer) { return window.data() + writer * kPart - kTail; };
         for (const int writer : {1, 2}) std::memset(tail_of(writer), 0x11, kTail);
         std::this_thread::sleep_for(5ms);

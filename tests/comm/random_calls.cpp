@@ -110,7 +110,7 @@ void RandomCalls::message() {
   const auto target = static_cast<int>((from + 1 + to % (n - 1)) % n);
   const int me = team.comm.rank();
   if (me != source && me != target) return;
-  // As a broadcast, of which only two ranks know.
+  // As a broadcast that only two ranks know of.
   const auto p = prepare(team, Collective::broadcast, draw);
   const auto count = p->call.count;
   auto* const out = static_cast<std::byte*>(p->call.out);
@@ -262,7 +262,7 @@ void RandomCalls::split() {
   teams_[slot] = std::move(made);
 }
 
-// Of all ranks: who is left out may die, and be left out then by those who go on.
+// Of all ranks: a rank that is left out may die, and the ranks that go on then leave it out.
 void RandomCalls::shrink() {
   const std::size_t slot = 1 + same_() % (teams_.size() - 1);
   Team& parent = teams_[0];

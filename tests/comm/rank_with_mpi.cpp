@@ -1,4 +1,4 @@
-// A rank that uses MPI besides: the argument says whether MPI begins "before" Tutti or "after" it.
+// A rank that uses MPI, too: the argument says whether MPI begins "before" Tutti or "after" it.
 // Prints one line: "RANK SUM SUM", of Tutti and of MPI.
 #include <fmt/format.h>
 #include <mpi.h>

@@ -1,6 +1,7 @@
-// Communicators whose ranks change: who is in the next one, what becomes of the old one, and what
-// each rank hears when it does not come to be. Ranks are threads here, which share memory, or are
-// kept apart as processes of a host or as hosts; elastic_test.cpp has processes that die.
+// Communicators that change their ranks: which ranks are in the next one, what becomes of the old
+// one, and what each rank hears when it does not come to be. Ranks are threads here, which share
+// memory, or are kept apart as processes of a host or as hosts; elastic_test.cpp has processes that
+// die.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -85,7 +85,7 @@ const Narrow kNarrow[] = {
     {DataType::float8_e5m2, 2, [](double v) -> std::uint32_t { return to_float8_e5m2(v); }},
 };
 
-/// Element i of rank r's input: a number of the type, of which float32 can sum many exactly.
+/// Element i of rank r's input: a number of the type; float32 can sum many of them exactly.
 double input(const Narrow& narrow, int rank, std::size_t i) {
   std::uint64_t h =
       (i + 1) * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(rank) * 0xd6e8feb86659fd93ULL;

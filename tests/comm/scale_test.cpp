@@ -172,7 +172,7 @@ class Scale : public testing::Test {
           "and {:5.0f} KiB shared\n",
           ranks, how, f.created, f.called, f.each.own / 1024, f.each.shared / 1024);
       std::fflush(stdout);
-      // What its links take, and for each rank that there is what it knows of it.
+      // The memory of its links, and for each rank the memory of what it knows of that rank.
       EXPECT_LT(f.each.own + f.each.shared, (1 << 20) + ranks * (6 << 10));
     }
   }

@@ -69,7 +69,7 @@ class Shared {
   /// How many calls have ended on the engine's thread.
   int moved() const { return moved_; }
   int begun() const { return begun_; }
-  /// Until another thread is in a call, of which `before` had begun before.
+  /// Waits until another thread is in one more call; `before` calls had begun already.
   void wait_for_call(int before) const {
     while (begun_ == before) std::this_thread::sleep_for(1ms);
     std::this_thread::sleep_for(20ms);  // it waits by now, most probably

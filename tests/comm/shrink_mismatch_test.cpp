@@ -43,7 +43,7 @@ TEST(ShrinkMismatch, OfWhatShrinkExcludesIsNamed) {
     c.shrink({}).barrier();
     c.shrink({}).barrier();
   });
-  // Who has left will not come.
+  // A rank that has left will not come.
   run_thread_ranks(3, [&](Communicator& c) {
     if (c.rank() == 2) return c.destroy();
     const Error e = shrink(c, {});
@@ -64,7 +64,8 @@ TEST(ShrinkMismatch, OfWhatShrinkExcludesIsNamed) {
   });
 }
 
-// Who is late is named, and not who has given up on it a moment before, and is gone.
+// The error names the rank that is late, and not a rank that gave up on it a moment before and is
+// gone.
 TEST(ShrinkMismatch, NamesWhoIsLateOnAllOthers) {
   constexpr int kLate = 2;
   std::vector<Communicator> comms = Communicator::create_local(5);

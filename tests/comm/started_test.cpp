@@ -263,8 +263,8 @@ TEST_P(Started, WakesTheEngineWhereverItSleeps) {
     held.start(send(x, 1 - c.rank())).wait();
     waits.wait();
     EXPECT_EQ(late, Numbers{1});
-    // Who is not woken sleeps for up to a millisecond: both ranks would be awake within a quarter
-    // of that in one of 16 tries.
+    // A rank that is not woken sleeps for up to a millisecond: both ranks would be awake within a
+    // quarter of that in one of 16 tries.
     std::ranges::sort(took);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT(took[kTries / 2], 250us);

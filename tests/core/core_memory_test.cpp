@@ -47,7 +47,7 @@ TEST(RegisteredMemory, KeepsWhatItHolds) {
     const WindowMemory w = find_window(pages.data(), pages.size());
     EXPECT_NE(w.id, 0u);
     EXPECT_EQ(all, before);
-    // Who maps the memfd sees what is written here.
+    // A process that maps the memfd sees what is written here.
     pages[5] ^= std::byte{0xFF};
     std::byte seen{};
     ASSERT_EQ(pread(w.fd, &seen, 1, pages.data() + 5 - w.base), 1);
@@ -109,7 +109,7 @@ TEST(RegisteredMemory, DisturbsNoNeighbour) {
   std::free(all);
 }
 
-// The owner's pages go when it frees them, whoever has them mapped as well.
+// The owner's pages go when it frees them, even if others have them mapped.
 TEST(Window, GivesItsPagesBackAtOnce) {
   constexpr std::size_t kBytes = 8 << 20;
   void* const memory = allocate(kBytes);

@@ -1,5 +1,5 @@
-// combine_wide(): a sum in two parts, of which the partial sums are stored in float32, has the bits
-// of combine() of all sources at once; with each type, operator, number of sources and way to scale
+// combine_wide(): a sum in two parts, with partial sums that are stored in float32, has the bits of
+// combine() of all sources at once; with each type, operator, number of sources and way to scale
 // them.
 #include <gtest/gtest.h>
 

@@ -25,7 +25,7 @@ std::uint32_t number_of(const char* variable) {
   return number != nullptr ? static_cast<std::uint32_t>(std::atoi(number)) : 0;
 }
 
-/// Whose memory this is; -1: nobody's.
+/// The owner of this memory; -1: none.
 int owner_of(const std::byte* memory);
 
 class ProcessDevice : public HostDevice {

@@ -283,7 +283,7 @@ TEST_P(DeviceHosts, AbortInTheMiddleEndsAllKernels) {
   for (int i = 0; i < 2; ++i) {
     group([&] {
       for (std::size_t r = 0; r < all.size(); ++r) {
-        if (i == 1 && r == last) continue;  // for whom the others wait
+        if (i == 1 && r == last) continue;  // the others wait for it
         all[r].run(call_on(Collective::all_reduce, in[r], out[r], kCount),
                    stream(static_cast<int>(r)));
       }

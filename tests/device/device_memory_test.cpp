@@ -1,5 +1,5 @@
 // Calls on GPU memory through Communicator, with threads in the GPU's place (cuda_host_device.h):
-// which launches come of which calls, what is refused, how failures and abort() travel.
+// which calls make which launches, what is refused, how failures and abort() travel.
 #include "tests/device/device_memory.h"
 
 #include <gtest/gtest.h>

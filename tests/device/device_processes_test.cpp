@@ -332,7 +332,7 @@ TEST_P(DeviceProcessWindows, TwoShotOfThreads) { expect_right("matrix", "2", "tw
 TEST_P(DeviceProcessWindows, HierarchicalOfThreads) {
   expect_right("matrix", "2", "hierarchical_window");
 }
-// Buffers anywhere, memory that is freed, or cannot be shared, and one who lies.
+// Buffers anywhere, memory that is freed, or cannot be shared, and a rank that lies.
 TEST_P(DeviceProcessWindows, ReadingOtherMemory) { expect_right("gather", "1", "direct_window"); }
 TEST_P(DeviceProcessWindows, WritingOtherMemory) { expect_right("reduce", "1", "two_shot_window"); }
 TEST_P(DeviceProcessWindows, OtherMemoryOfThreads) {
@@ -384,7 +384,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DeviceGpus,
                                               std::get<1>(test.param));
                          });
 
-// Threads of a process on different hosts, of which two may share a host, and a GPU there or not.
+// Threads of a process on different hosts. Two threads may share a host, and a GPU there or not.
 class DeviceHostsOfThreads : public DeviceJobs,
                              public ::testing::WithParamInterface<std::tuple<int, int, int>> {
  protected:

@@ -1,7 +1,7 @@
 // A rank, as a process, whose buffers are memory of a GPU (or of threads in its place), for
 // device_processes_test; or several, as threads (the second argument). It does what the first
 // argument says, and exits with 0 if all was right, with 1 if something was wrong, and with 3 after
-// an error, of which it prints "ERROR code culprit text".
+// an error: then it prints "ERROR code culprit text".
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -46,7 +46,7 @@ void leave(Communicator& comm, Accelerator& gpu, Tally& tally) {
   for (int i = 0; i < 4; ++i) {
     Communicator child = comm.split(0, comm.rank());
     DeviceRank(child, gpu, tally).run_sum(1000, fmt::format("communicator {}", i));
-    // In the last round rank 0 leaves long before the others, who then let go of its memory.
+    // In the last round rank 0 leaves long before the others. They then let go of its memory.
     if (i == 3 && comm.rank() != 0) std::this_thread::sleep_for(1500ms);
     const auto began = Clock::now();
     child.destroy();
@@ -96,7 +96,7 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
       rank.pair();
     } else if (what == "boundaries") {
       rank.boundaries();
-    } else if (what == "spin") {  // until somebody is killed
+    } else if (what == "spin") {  // until a rank is killed
       rank.run_sum(1000, "the first");
       ready();
       for (;;) rank.run_sum(100'000, "a sum");
@@ -131,7 +131,7 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
       if (comm.rank() == 1) comm.barrier();
       rank.run_sum(1000, "without rank 1");
     } else if (what == "one_way") {
-      // Rank 0 decides to map, of which rank 1 knows only that it cannot, when it comes to that.
+      // Rank 0 decides to map. Rank 1 cannot map, and finds that out only when it tries.
       if (comm.rank() == 1) rank.send(2, 0, 1000);
       if (comm.rank() == 2) rank.receive(1, 0, 1000);
       comm.barrier();

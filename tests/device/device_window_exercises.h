@@ -76,7 +76,7 @@ class WindowRank {
     while (open() > left && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    // Before the others, of which some may be threads of this process, open more.
+    // Before the others open more: some of them may be threads of this process.
     if (open() > left) tally_.count(open(), "windows of memory that is gone are open");
     comm_.barrier();
     const DeviceWindows& windows = *comm_.impl().team->windows();

@@ -1,5 +1,5 @@
 // Ranks by what their hosts' graphs say: the order of those with GPUs, lane by lane, the ports that
-// are near to whom, and communicators that go by both, with threads in the GPUs' place.
+// are near to each, and communicators that go by both, with threads in the GPUs' place.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -162,7 +162,7 @@ class PlacedRanks : public ::testing::Test {
   std::string file_ = folder_.path() + "/mesh.xml";
 };
 
-/// Whom each rank sends to in a lane.
+/// The rank that each rank sends to in a lane.
 std::vector<int> successors(std::vector<Communicator>& all, std::size_t lane) {
   std::vector<int> next;
   for (Communicator& c : all) {

@@ -28,7 +28,7 @@ class StreamedGpu : public HostDevice {
     changed_.notify_all();
   }
 
-  /// Whose memory this is: 0, or -1: the host's.
+  /// The owner of this memory: 0, or -1: the host.
   int owner(const void* memory) {
     const std::lock_guard lock(mutex_);
     const auto* const at = static_cast<const std::byte*>(memory);

@@ -1,8 +1,8 @@
 // A rank's GPU that checks the order of its work. It knows of each access of memory on which stream
 // it comes, and what happened before it, by vector clocks: streams keep their order, an event
 // brings what its stream has done to the stream that waits for it, and to the host. Two accesses of
-// the same bytes, one of which writes, are a race if neither happened before the other; so is
-// memory that is given back to the GPU while work may use it. Nothing depends on what really ran
+// the same bytes, at least one of them a write, are a race if neither happened before the other; so
+// is memory that is given back to the GPU while work may use it. Nothing depends on what really ran
 // when.
 #pragma once
 

@@ -445,7 +445,7 @@ TEST(Checkpoint, WhatChangesAfterStartIsNotInIt) {
 
 TEST(Checkpoint, AFullDiskIsAnErrorOfAllRanksAndLeavesNothing) {
   const TemporaryFolder folder;
-  // A file that may not grow is what a full disk is to one rank.
+  // To one rank, a file that may not grow is like a full disk.
   const pid_t child = fork();
   if (child == 0) try {
       signal(SIGXFSZ, SIG_IGN);

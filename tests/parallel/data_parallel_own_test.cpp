@@ -1,5 +1,5 @@
-// A user's own way to average buckets: what travels is what it asks for, and what it does wrong
-// ends the step on all ranks.
+// A user's own way to average buckets: the data that it asks for travel, and its mistakes end the
+// step on all ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The data-parallel engine: averages are exact in whatever order gradients become ready, what is
-// carried and held is what theory says, and it overlaps with backward.
+// The data-parallel engine: averages are exact in whatever order gradients become ready, traffic
+// and memory are those of theory, and communication overlaps with backward.
 #include "parallel/data_parallel/data_parallel.h"
 
 #include <fmt/format.h>
@@ -235,7 +235,7 @@ TEST(DataParallel, ReducesInAnotherType) {
       }
     });
   }
-  // bfloat16 gradients, of which each addition would round: 256 + 1 + 1 + 1, and in float32 not.
+  // Gradients that each addition would round in bfloat16, but not in float32: 256 + 1 + 1 + 1.
   run_thread_ranks(4, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
     Policy policy;
@@ -316,7 +316,7 @@ TEST(DataParallel, OverlapsWithBackward) {
     }
   });
   for (std::size_t r = 0; r < kRanks; ++r) {
-    EXPECT_GT(hidden[r], 0.5);  // 0.9 is what there can be
+    EXPECT_GT(hidden[r], 0.5);  // 0.9 is the most possible
     const auto events = traces[r]->events();
     Trace::Clock::time_point first_start = Trace::Clock::time_point::max(), last_ready{};
     std::size_t buckets = 0, ready = 0, waits = 0;

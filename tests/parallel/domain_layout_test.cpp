@@ -1,5 +1,5 @@
-// Who owns what in a field that is cut into blocks, which cells a rank needs of others, and which
-// messages bring them: arithmetic, without a communicator.
+// Which rank owns which cells of a field that is cut into blocks, which cells a rank needs of
+// others, and which messages bring them: arithmetic, without a communicator.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

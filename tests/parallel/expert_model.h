@@ -21,7 +21,8 @@ struct MoeCase {
   double favour = 0;  // of expert 0 in the router's bias: 60 sends all first choices there
   double balance = 0.1;
   bool overlap = true;
-  /// Who averages gradients: nobody but the experts' axis, data parallel engines, or sharded ones.
+  /// Which engine averages gradients: none but the experts' axis, data parallel ones, or sharded
+  /// ones.
   enum class Data { none, replicated, sharded } data = Data::none;
   int ep = 0;  // ranks that share the experts; 0: all
 };

@@ -38,7 +38,7 @@ class HybridParameters {
   virtual double end_step() = 0;
 };
 
-/// `norm_axes`: those besides `data`.
+/// `norm_axes`: those other than `data`.
 std::unique_ptr<HybridParameters> make_parameters(const HybridCase& c,
                                                   const std::vector<HeldUnit>& units,
                                                   parallel::Axis& data,

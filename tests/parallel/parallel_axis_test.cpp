@@ -62,8 +62,8 @@ TEST(Agreements, AreRefusedInsideOfAGroup) {
   });
 }
 
-// Of shards and replicas. What all are refused for is each one's own error; else all learn of the
-// first who was, and nobody waits for it.
+// Of shards and replicas. If all ranks are refused, each one throws its own error. Else all learn
+// of the first rank that was refused, and none waits for it.
 TEST(Agreements, ARefusalOfOneRankIsEverybodys) {
   run_thread_ranks(4, [](Communicator& world) {
     Mesh mesh(world, {{"pp", 2}, {"tp", 2}});

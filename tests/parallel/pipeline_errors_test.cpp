@@ -1,5 +1,5 @@
-// The executor of pipeline schedules with thread ranks: failures name who and where, on all ranks,
-// and what cannot run is refused before it begins.
+// The executor of pipeline schedules with thread ranks: failures name the rank and the place, on
+// all ranks, and a schedule that cannot run is refused before it begins.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

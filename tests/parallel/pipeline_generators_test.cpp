@@ -85,7 +85,7 @@ TEST(PipelineGenerators, InterleavedDividesTheBubble) {
   }
 }
 
-// What the list says of a schedule is what it does, for all times for which it says it.
+// A schedule does what the list says of it, for all times for which the list says so.
 TEST(PipelineGenerators, WaitAsTheirFormulasSay) {
   constexpr double kSomeTimes[] = {0, 7, 8, 10, 12};
   for (const Generator& g : generators()) {

@@ -1,5 +1,5 @@
-// The parts of sequence parallelism, each by itself: which queries meet which keys, who gets which
-// heads, how results of blocks become one, and the plain kernel that other tests trust.
+// The parts of sequence parallelism, each by itself: which queries meet which keys, which rank gets
+// which heads, how results of blocks become one, and the plain kernel that other tests trust.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

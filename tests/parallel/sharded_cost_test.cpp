@@ -75,7 +75,7 @@ TEST(ShardedMemory, IsWhatTheFormulasSay) {
         EXPECT_EQ(s.gathered, kAll);
         EXPECT_EQ(s.shard, kAll / p);
         EXPECT_EQ(s.total.bytes, 4 * kAll + 12 * kAll / p);
-        EXPECT_EQ(s.total.peak, 4 * kAll + 12 * kAll / p);  // nothing besides
+        EXPECT_EQ(s.total.peak, 4 * kAll + 12 * kAll / p);  // nothing else
         EXPECT_EQ(s.total.reserved, s.total.peak);
 
         policy = Policy::zero2(Precision::mixed());
@@ -268,8 +268,8 @@ TEST(ShardedTraffic, IsWhatTheFormulasSay) {
   }
 }
 
-// Where ranks do not divide a unit, what travels is what statistics() says, with padding: flat
-// units less than `ranks` times the alignment, others a row of each parameter for each rank.
+// Where ranks do not divide a unit, the traffic is that of statistics(), with padding: flat units
+// less than `ranks` times the alignment, others a row of each parameter for each rank.
 TEST(ShardedTraffic, PaddingIsStated) {
   const std::vector<Unit> units = {
       {.name = "odd", .parameters = {{"w", 35 * 11, 35}, {"empty", 0, 0}, {"b", 35, 35}}}};

@@ -54,8 +54,8 @@ void load(ShardedDataParallel& model, bool exact) {
   model.share_parameters();
 }
 
-/// Each element is what was loaded, or as near as the largest of its neighbours allows; and the
-/// same on all ranks.
+/// Each element is the loaded one, or as near to it as the largest of its neighbours allows; and
+/// the same on all ranks.
 void check(Communicator& comm, const ShardedDataParallel& model, std::size_t u, bool exact) {
   const DataType type = model.policy().precision.compute;
   for (std::size_t p = 0; p < model.unit(u).parameters.size(); ++p) {

@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-/// The processes of a job are looked for by Job; this is what could outlive them.
+/// Job looks for the processes of a job; these files could outlive them.
 std::size_t files_left() {
   std::size_t found = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {

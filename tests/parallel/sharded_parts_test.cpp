@@ -1,5 +1,5 @@
 // What the sharded engine is made of: where parameters lie, memory that is counted, the order of
-// units, and who is the odd one out.
+// units, and which rank is the odd one out.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -35,7 +35,7 @@ const std::vector<Policy> kStages{Policy::zero1(), Policy::zero2(), Policy::zero
 float start(std::size_t unit, std::size_t parameter, std::size_t i) {
   return static_cast<float>(i % 13) / 4 - static_cast<float>(unit) + static_cast<float>(parameter);
 }
-/// Of step `step`, the same on all ranks; whole quarters, of which averages are exact.
+/// Of step `step`, the same on all ranks; whole quarters, so averages are exact.
 float gradient(std::size_t step, std::size_t unit, std::size_t i) {
   return static_cast<float>((i * 5 + step * 3 + unit) % 11) / 4 - 1;
 }
@@ -63,7 +63,7 @@ void backward(ShardedDataParallel& model, std::size_t u,
   model.after_backward(u);
 }
 
-/// A step of which the second unit is a part in those alone that `second` says.
+/// A step. The second unit takes part in it only if `second` says so.
 void train(ShardedDataParallel& model, std::size_t step, bool second, const Optimizer& optimizer) {
   for (std::size_t u = second ? 2 : 1; u-- > 0;) {
     backward(model, u, [&](std::size_t i) { return gradient(step, u, i); });

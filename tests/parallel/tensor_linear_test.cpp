@@ -50,7 +50,7 @@ struct Way {
   bool whole_between = false;  // gather_output, and input_is_parallel not
 };
 
-/// What a rank has at the end, in one list of matrices; `expected` is what it should have.
+/// All that a rank has at the end, in one list of matrices; `expected`: all that it should have.
 std::vector<Matrix> train(Axis& axis, const Way& way, const Multiply& multiply) {
   const Mlp m;
   const int rank = axis.rank(), ranks = axis.size();
@@ -275,7 +275,7 @@ TEST(TensorLinear, HidesCommunicationBehindMultiplication) {
         std::chrono::nanoseconds& least = waited[attempt % 2];
         least = std::min(least, axis.traffic().waited);
       }
-      // A quarter, by the schedule; half is what a busy machine may make of it.
+      // A quarter, by the schedule; a busy machine may make a half of it.
       EXPECT_GE(waited[0], 75ms);
       EXPECT_LE(waited[1], waited[0] / 2) << sequence;
     }

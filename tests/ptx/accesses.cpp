@@ -183,8 +183,8 @@ bool Machine::waits_for(const Warp& warp, const Split& split, const Op& op,
   return false;
 }
 
-/// Eight threads that access a 128-byte line together: one piece, which is what LL128 asks of the
-/// hardware beyond PTX's model. The lanes that are left.
+/// Eight threads that access a 128-byte line together: one piece, as LL128 asks of the hardware
+/// beyond PTX's model. Returns the lanes that are left.
 std::uint32_t Machine::access_lines(Warp& warp, std::uint32_t lanes, const Op& op) {
   for (std::uint32_t first = 0; first < kLanes; first += 8) {
     const std::uint32_t group = 0xFFu << first;

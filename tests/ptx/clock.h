@@ -1,5 +1,5 @@
 // What a thread knows of the others: the accesses that happened before its next one. A vector clock
-// over thousands of threads, most of which have just met at a barrier: the time of a thread is its
+// over thousands of threads. Most of them have just met at a barrier: the time of a thread is its
 // block's interval between barriers, and a tick within it that counts the thread's releases.
 #pragma once
 

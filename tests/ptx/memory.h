@@ -47,7 +47,7 @@ struct BlockView {
 struct Message {
   std::uint64_t value = 0, number = 0;
   Moment moment;
-  std::shared_ptr<const Clock> view;  // of whoever acquires it
+  std::shared_ptr<const Clock> view;  // of the thread that acquires it
   Scope scope = Scope::system;        // of that
   bool exchanged = false;             // nothing comes between it and the one before
 };

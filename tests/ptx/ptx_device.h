@@ -19,7 +19,7 @@ namespace tutti::ptx {
 std::string ptx_text(std::string_view source, int architecture);
 /// That of a type's kernel.
 std::string kernel_text(DataType type, int architecture);
-/// Which of a type's kernels: floats have one for the canonical order besides.
+/// Which of a type's kernels: floats have a second one, for the canonical order.
 struct KernelName {
   DataType type = DataType::float32;
   bool canonical = false;

@@ -115,8 +115,8 @@ void expect_passes(const KernelName& kernel, int architecture) {
              name(kernel.type), kernel.canonical ? " canonical" : "", architecture,
              share(lines_reached, lines.size()), lines.size(), share(reached, executed.size()),
              executed.size());
-  // The rest is what no plan of these trials does. Types of 8 bytes never have a part of a word,
-  // and the canonical order has levels for more sources than the ranks of these trials.
+  // No plan of these trials needs the rest. Types of 8 bytes never have a part of a word, and the
+  // canonical order has levels for more sources than the ranks of these trials.
   EXPECT_GE(share(lines_reached, lines.size()), 95) << rest;
   EXPECT_GE(share(reached, executed.size()), kernel.canonical            ? 85
                                              : size_of(kernel.type) == 8 ? 93

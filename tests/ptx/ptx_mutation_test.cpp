@@ -48,7 +48,7 @@ const std::map<std::string, int> kUnnoticed = {
     {"st.release.sys.u64 -> st.release.cta.u64", 2},
     // The count of a rank's blocks that have ended: the last one only writes counters.
     {"atom.global.add.acq_rel.gpu.u64 -> atom.global.add.relaxed.gpu.u64", 1},
-    // Who reports: what it writes then depends on the claim.
+    // Which block reports: what it writes then depends on the claim.
     {"atom.global.cas.acquire.gpu.b64 -> atom.global.cas.acquire.cta.b64", 1},
     {"atom.global.cas.acquire.gpu.b64 -> atom.global.cas.relaxed.gpu.b64", 1},
     // Counters for the next launch, and reports for the host, which the claim and the release at
@@ -64,7 +64,7 @@ const std::map<std::string, int> kUnnoticed = {
     {"bar.red.and.pred -> mov.pred", 1},
 };
 
-/// Every mutation of a type's kernel of which `every` divides the number.
+/// Every mutation of a type's kernel with a number that `every` divides.
 void expect_noticed(DataType type, std::size_t every) {
   const char* const which = std::getenv("TUTTI_PTX_MUTATION");  // a line: that one alone, and told
   const std::string text = kernel_text(type, 90);
@@ -117,7 +117,7 @@ void expect_noticed(DataType type, std::size_t every) {
 }
 
 TEST(LongMutations, EachOfInt32) { expect_noticed(DataType::int32, 1); }
-// What differs from type to type is what moves data, and few of its orders: a sample.
+// The code that moves data differs from type to type, but few of its orders do: a sample.
 TEST(LongMutations, SomeOfFloat32) { expect_noticed(DataType::float32, 4); }
 TEST(LongMutations, SomeOfBfloat16) { expect_noticed(DataType::bfloat16, 4); }
 TEST(LongMutations, SomeOfFloat8) { expect_noticed(DataType::float8_e4m3, 6); }

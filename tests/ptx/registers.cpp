@@ -12,7 +12,7 @@ bool has(const Bits& b, std::size_t i) { return (b[i / 64] >> (i % 64) & 1) != 0
 void set(Bits& b, std::size_t i) { b[i / 64] |= std::uint64_t{1} << (i % 64); }
 void clear(Bits& b, std::size_t i) { b[i / 64] &= ~(std::uint64_t{1} << (i % 64)); }
 
-/// The registers that somebody may still read, before each instruction.
+/// The registers that a later instruction may still read, before each instruction.
 std::vector<Bits> live_before(const std::vector<Flow>& flow, std::size_t registers) {
   std::vector<Bits> live(flow.size(), Bits((registers + 63) / 64));
   bool changed = true;

@@ -1,4 +1,4 @@
-// Slots for the registers of a function. PTX names thousands of registers, of which a hundred live
+// Slots for the registers of a function. PTX names thousands of registers; a hundred of them live
 // at a time.
 #pragma once
 

@@ -1,5 +1,5 @@
-// `tutti doctor`: what cannot work though it is asked for is marked, and the exit status says so;
-// and the way from one host to another, both of which are network namespaces.
+// `tutti doctor`: it marks what the user asks for and cannot work, and the exit status says so; and
+// the way from one host to another. Both hosts are network namespaces.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

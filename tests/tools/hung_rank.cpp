@@ -1,6 +1,6 @@
-// A rank of four, of which one makes the others wait, in one of many ways: hung_rank KIND. Before,
-// all make forty calls together. The rank to blame says "now" when it begins to be to blame; the
-// job is never over by itself.
+// A rank of four. One of the four makes the others wait, in one of many ways: hung_rank KIND.
+// Before, all make forty calls together. The rank to blame says "now" when it begins to be to
+// blame; the job is never over by itself.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

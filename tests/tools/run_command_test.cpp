@@ -170,7 +170,7 @@ TEST(RunCommand, KeepGoingCountsTheRanksThatEndedWell) {
                    "ranks 0, 1 and 2 did not\n"),
             0);
   EXPECT_EQ(status("kill -KILL $$", "0 of 4 ranks ended"), 128 + SIGKILL);
-  // Who exits says itself whether its work is done.
+  // A rank that exits says itself whether its work is done.
   EXPECT_EQ(status("test $TUTTI_RANK = 1 && exit 6; sleep 0.3; exit 0", "3 of 4 ranks ended"), 6);
   EXPECT_EQ(status("test $TUTTI_RANK = 1 && kill -KILL $$; sleep 0.3; test $TUTTI_RANK = 2 && "
                    "exit 7; sleep 0.3; test $TUTTI_RANK != 3 || exit 8",

@@ -1,6 +1,6 @@
-// `tutti run --elastic` as users meet it: who is started again, when the job ends and with which
-// status, what it prints, and that nothing is left. The ranks are those of examples/elastic.cpp,
-// or shell scripts, which never join.
+// `tutti run --elastic` as users meet it: which ranks are started again, when the job ends and with
+// which status, what it prints, and that nothing is left. The ranks are those of
+// examples/elastic.cpp, or shell scripts, which never join.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 // `tutti run -H` by the tests' own launcher, a script that runs an agent of "another host" on this
-// one: who gets which ranks, what travels with them, what a host in trouble does to the job, and
-// that no process is left.
+// one: which host gets which ranks, what travels with them, what a host in trouble does to the job,
+// and that no process is left.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>

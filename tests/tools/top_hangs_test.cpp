@@ -1,6 +1,6 @@
-// Hangs, made by hand, and who is named for them within 2 s: by `tutti top`, or by the error that
-// the ranks throw. The default run takes a few kinds; TopNamesTheGuilty.InEveryKind (label long)
-// takes all.
+// Hangs, made by hand, and the ranks that are named for them within 2 s: by `tutti top`, or by the
+// error that the ranks throw. The default run takes a few kinds; TopNamesTheGuilty.InEveryKind
+// (label long) takes all.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ bool has_all(const nlohmann::json& ranks, const std::vector<int>& wanted) {
       wanted, [&](int r) { return std::ranges::find(ranks, nlohmann::json(r)) != ranks.end(); });
 }
 
-/// Whether `tutti top` names who is to blame. `seen`: what it says.
+/// Whether `tutti top` names the ranks that are to blame. `seen`: what it says.
 bool names(const Kind& kind, pid_t job, std::string& seen) {
   const top::Output out = top::output_of({TUTTI_COMMAND, "top", "--json", std::to_string(job)},
                                          std::chrono::seconds(10));
@@ -75,7 +75,7 @@ bool names(const Kind& kind, pid_t job, std::string& seen) {
   seen.clear();
   bool named = false;
   const auto look_at = [&](const nlohmann::json& culprits) {
-    // Who is named first counts.
+    // The culprit that is named first counts.
     bool first = true;
     for (const auto& c : culprits) {
       const auto sentence = c.at("sentence").get<std::string>();

@@ -1,5 +1,5 @@
-// `tutti top`: what it concludes from what it has seen, and whom it shows what. Hangs of real jobs
-// are in top_hangs_test.cpp.
+// `tutti top`: what it concludes from what it has seen, and what it shows to which user. Hangs of
+// real jobs are in top_hangs_test.cpp.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

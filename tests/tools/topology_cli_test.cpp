@@ -195,7 +195,7 @@ TEST_F(TopologyCli, WhatALogsNameIsTakenToSayIsSaid) {
   ASSERT_EQ(tutti("predict all_reduce --csv --log 16xH100_2node_site-NDR.log"), 0) << err;
   EXPECT_CONTAINS(err, "guessed: network ndr");
   EXPECT_EQ(out.find("guessed"), out.npos) << out;
-  // The same of options; and who says all of it is told of no guess.
+  // The same of options. A user that says all of it is told of no guess.
   ASSERT_EQ(tutti("predict all_reduce -m 8xH100 -H 2 -N 'ib 400G' -b 1M -e 1M"), 0) << err;
   EXPECT_CONTAINS(out, "network ib 8x400G");
   EXPECT_CONTAINS(out, "# guessed: 8 ports, one for each GPU");
@@ -246,7 +246,7 @@ TEST_F(TopologyCli, RefusesWhatItCannotUse) {
   folder.write("bomb.xml",
                "<?xml version=\"1.0\"?><!DOCTYPE b [<!ENTITY a \"aaaa\"><!ENTITY c "
                "\"&a;&a;&a;&a;&a;&a;\">]><system version=\"1\">&c;</system>");
-  // 100 MB, of which no byte lies on the disk.
+  // 100 MB; no byte of them lies on the disk.
   std::ofstream(folder.path() + "/large").seekp(100'000'000).put('\n');
   refused("predict --log empty.log", "no row");
   refused("predict --log binary.log", "no row");

@@ -23,8 +23,8 @@ namespace {
 
 using namespace tutti::test;
 
-/// What is said of which record, without lines, which move when an element goes: "gpu0, gpu1 say
-/// so" is two of them.
+/// The doubts of each record, without line numbers (these move when an element goes). "gpu0, gpu1
+/// say so" is two of them.
 std::set<std::string> said(const Graph& g) {
   std::set<std::string> all;
   for (const Doubt& d : g.doubts) {

@@ -1,4 +1,4 @@
-// GPUs that are parts of one device: that they share what the device has, whoever names them; and
+// GPUs that are parts of one device: that they share what the device has, whatever names them; and
 // that a search for rings ends, with an honest bound, however many GPUs and links a file has.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -25,7 +25,7 @@ struct Chaos {
   // Of what a rank dials to reach another host. Of 16 dials, so many are
   unsigned turned_away = 0;  // as by a host where nobody listens
   unsigned unanswered = 0;   // as by a host that is not there
-  unsigned struck = 0;       // in one way or another, before the acceptor has said who it is
+  unsigned struck = 0;       // in one way or another, before the acceptor has named itself
   /// Nobody gets through to these ports: dials are turned away, or else not answered.
   std::vector<std::uint16_t> closed_ports{};
   bool turns_away = true;

@@ -69,7 +69,7 @@ class RanksOfAHost : public testing::Test {
     for (auto& thread : threads) thread.join();
   }
 
-  /// That each can pass something to each, which knows who it was.
+  /// That each can pass something to each, and the receiver knows the sender.
   void expect_connected() {
     const int count = static_cast<int>(peers_.size());
     for (const auto& error : errors_) ASSERT_FALSE(error) << error->what();
@@ -307,7 +307,7 @@ TEST_F(RanksOfAHost, AWindowThatIsFreedLeavesItsAddressesToWhoeverHoldsIt) {
     deallocate(memory);
     peers_[1]->drain();
     EXPECT_EQ(peers_[1]->find_window(0, window.id), nullptr);
-    // The memory is gone, also from who holds it, and so are its addresses from all others.
+    // The memory is gone, also from a peer that holds it, and so are its addresses from all others.
     EXPECT_EQ(mapped_windows(), before);
     if (held) {
       EXPECT_TRUE(all_are(0));

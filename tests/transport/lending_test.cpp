@@ -1,6 +1,6 @@
-// Long messages between hosts go from the user's memory and land in it (lending.cpp): what was sent
-// is what was there, whatever is written there next, by the plan or by the user; nothing is touched
-// once a call has ended, also where it has failed; and nobody else notices.
+// Long messages between hosts go from the user's memory and land in it (lending.cpp): a message has
+// the bytes that were there, whatever the plan or the user writes there next; nothing is touched
+// once a call has ended, even where it has failed; and nobody else notices.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>

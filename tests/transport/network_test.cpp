@@ -1,5 +1,5 @@
-// Ranks on several hosts, which are network namespaces: everything is right over TCP, what goes
-// over the wire is what the plan says, and who dies is named.
+// Ranks on several hosts, which are network namespaces: everything is right over TCP, the wire
+// carries what the plan says, and a rank that dies is named.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>

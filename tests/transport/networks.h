@@ -1,4 +1,4 @@
-// The networks of which both sides can be in one process, for tests of all of them.
+// The networks that can have both sides in one process, for tests of all of them.
 #pragma once
 
 #include <gtest/gtest.h>

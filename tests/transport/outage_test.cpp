@@ -33,7 +33,7 @@ NetworkJob survivors(const Namespaces& hosts, const std::vector<int>& host_of, s
           environment};
 }
 
-/// Whom rank `rank` has lost, as what `which` ("ERROR", "ALSO") says.
+/// The ranks that a rank has lost, as the lines `which` ("ERROR", "ALSO") of its output say.
 std::vector<int> lost_in(const std::string& text, const std::string& which) {
   std::vector<int> ranks;
   std::istringstream lines(text);
@@ -166,7 +166,7 @@ TEST(Outage, ForEverNamesWhoIsBehindItInTime) {
     // Kernels that cannot ask every second take as long again.
     EXPECT_GT(e.when - down, 2.0) << job.text(r);
     EXPECT_LT(e.when - down, 8.0) << job.text(r);
-    // To those who are cut off, it is the others who are behind it.
+    // The ranks that are cut off blame the others.
     if (r < 3) {
       EXPECT_EQ(e.rank, 3) << job.text(r);
       EXPECT_NE(e.text.find("out of reach"), std::string::npos) << job.text(r);

@@ -1,6 +1,6 @@
 // Hosts that do not reach each other as they should, as network namespaces: firewalls that let
 // connections through in one direction alone, and ranks that are stopped when they are first
-// contacted. Where one way works, it is used; who is slow is waited for.
+// contacted. Where one way works, it is used; a slow rank is waited for.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>

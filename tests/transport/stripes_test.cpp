@@ -47,7 +47,7 @@ TEST(Stripes, AreOneForEachWayAndCarryEquallyMuch) {
   const auto [zero, one] = sent_by_a_job({});
   for (const Sent& bytes : {zero, one}) {
     EXPECT_GT(bytes[0], 1'000'000U);
-    // The first has the headers, and what is short, besides.
+    // The first also has the headers and the short messages.
     for (const std::uint64_t b : bytes) {
       EXPECT_GT(b, bytes[0] / 10 * 8);
       EXPECT_LE(b, bytes[0]);

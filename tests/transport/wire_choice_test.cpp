@@ -1,6 +1,5 @@
 // Which wire two ranks choose: both ends, each from its own side, must come to the same, whatever
-// ports their hosts have; what TUTTI_TRANSPORT asks for is what they get, or an error that says
-// what to do.
+// ports their hosts have; they get what TUTTI_TRANSPORT asks for, or an error that says what to do.
 #include "transport/wire_choice.h"
 
 #include <fmt/format.h>

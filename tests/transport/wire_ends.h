@@ -28,7 +28,7 @@ class TestNetwork {
   virtual int stripes() const { return 0; }
 };
 
-/// Two TCP connections over loopback, of which the second is empty where there is to be one alone.
+/// Two TCP connections over loopback; the second is empty where there is to be one alone.
 struct TcpStreams {
   explicit TcpStreams(bool two);
   Stream first[2], second[2];  // by side

@@ -1,4 +1,4 @@
-// `tutti top`: what the ranks of running jobs do, and who holds the others up.
+// `tutti top`: what the ranks of running jobs do, and which ranks hold the others up.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -14,7 +14,7 @@ namespace {
 // Ranks that wait for less long are on their way.
 constexpr double kHeldUp = 0.3;
 
-/// Who may be waited for: a rank that is seen, or rank `rank` of a communicator, unseen.
+/// What a rank may wait for: a rank that is seen, or rank `rank` of a communicator, unseen.
 struct Node {
   int seen = -1;  // its place in Job::ranks
   std::uint64_t communicator = 0;
@@ -110,9 +110,8 @@ class Graph {
     return result;
   }
 
-  /// Where callers wait in a circle, of which a rank is a part only by a started call that no
-  /// caller waits for: that rank goes on, and so is the end of their line. True: there was such a
-  /// circle.
+  /// Callers may wait in a circle that a rank belongs to only by a started call that no caller
+  /// waits for. That rank goes on, and so is the end of their line. True: there was such a circle.
   bool drop_started_waits() {
     const auto in_circle = [&](int place) { return !reaches_end_.contains(place); };
     const bool any_blocked = std::ranges::any_of(
@@ -358,7 +357,7 @@ class Graph {
 
   const Job& job_;
   std::map<std::pair<std::uint64_t, int>, int> places_;  // by communicator and rank there
-  std::map<int, std::vector<Edge>> edges_;               // by who waits
+  std::map<int, std::vector<Edge>> edges_;               // by the rank that waits
   std::set<int> reaches_end_;
   std::set<Node> named_;
 };

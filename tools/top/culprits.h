@@ -1,4 +1,4 @@
-// Who holds a job's ranks up: the ends of the lines in which they wait.
+// The ranks that hold a job's ranks up: the ends of the lines in which they wait.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tutti::top {
 
-/// Those who hold the most ranks up come first.
+/// Culprits that hold the most ranks up come first.
 std::vector<Culprit> culprits_of(const Job& job);
 
 }  // namespace tutti::top

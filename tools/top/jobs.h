@@ -1,4 +1,5 @@
-// Out of what was seen: the jobs, what each of their ranks does, and who holds everybody up.
+// Out of what was seen: the jobs, what each of their ranks does, and which ranks hold the others
+// up.
 //
 // Ranks that share communicators are one job. A rank waits for the rank that it names; at the end
 // of such a line is a rank that does not wait itself, or the line is a circle.
@@ -30,7 +31,7 @@ struct Rank {
   std::string error;
 };
 
-/// Somebody who holds others up, and why one thinks so.
+/// Ranks that hold others up, and why one thinks so.
 struct Culprit {
   std::vector<int> ranks;
   std::vector<int> pids;

@@ -130,7 +130,7 @@ std::string job_text(const Job& job, std::size_t columns) {
     const auto ranks = static_cast<double>(l.ranks.size());
     std::string call = l.call.empty() ? "none so far" : l.call;
     if (!l.peers.empty()) {
-      // Before the details, of which there may be no room for all.
+      // Before the details: there may be no room for all of them.
       call.insert(std::min(call.find(" ("), call.size()),
                   fmt::format(" for {}", ranges({l.peers.begin(), l.peers.end()})));
     }

@@ -40,7 +40,7 @@ std::optional<Launched> launched_as(int pid);
 /// Whether `pid` is `ancestor`, or comes from it.
 bool descends_from(int pid, int ancestor);
 
-/// Whether a file whose name contains `name` is mapped into it.
+/// Whether a file with `name` in its name is mapped into it.
 bool has_mapped(int pid, const char* name);
 
 }  // namespace tutti::top

@@ -1,4 +1,4 @@
-// Who keeps the others waiting at the start: ranks that have not come to where they meet.
+// Ranks that keep the others waiting at the start: they have not come to where the ranks meet.
 #include <fmt/format.h>
 
 #include <algorithm>

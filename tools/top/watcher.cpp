@@ -50,7 +50,8 @@ std::optional<Signature> signature_at(const ControlBlock& block, std::uint64_t n
   return s;
 }
 
-/// The bytes of the calls after number `before`; those whose record is gone count as the others do.
+/// The bytes of the calls after number `before`. A call without a record any more counts as the
+/// others do.
 double bytes_since(const ControlBlock& block, std::uint64_t before, std::uint64_t newest,
                    CallsOn on) {
   double bytes = 0;

@@ -34,7 +34,7 @@ class NetPluginMaker final : public EndpointMaker,
   std::mutex* lock() override { return &mutex_; }
 
   NetPlugin& plugin() { return *plugin_; }
-  /// Sees to the end of a pipe whose endpoint has ended. With the lock held.
+  /// Sees to the end of a pipe after its endpoint has ended. With the lock held.
   void finish(std::shared_ptr<NetPluginPipe> pipe);
 
  private:

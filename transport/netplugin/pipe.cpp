@@ -157,7 +157,7 @@ bool NetPluginPipe::finish() noexcept {
     for (auto rest = came(); !rest.empty(); rest = came()) took(rest.size());
     if (state_ == State::up && !is_quiet()) return false;
   } catch (const Error&) {
-    // Whoever is ending has heard all that there was to hear.
+    // This side is ending, and has heard all that there was to hear.
   }
   close();
   return true;

@@ -1,15 +1,15 @@
 // Two connections of a network plugin, to a peer and back, as a stream of bytes each way.
 //
-// What is to be sent is written into chunks, each of which becomes a message of the plugin; at the
-// other end the same number of receives is always posted, into chunks as well. The plugin gives
-// nothing back that it has been told to send or to receive into; so it is given chunks alone, and
-// neither rings nor users' memory.
+// The sender writes into chunks, and each chunk becomes a message of the plugin. The other end
+// always has the same number of receives posted, into chunks as well. The plugin cannot be told to
+// give memory back that it sends from or receives into. So it gets chunks alone, and neither rings
+// nor users' memory.
 //
-// A connection is not closed with receives under way, if that can be avoided: in some plugins that
-// ends others, too. So the last thing that an end sends is as many messages as its peer has
-// receives posted, and the pipe stays until these have come (finish()).
+// If possible, a connection is not closed with receives under way: in some plugins that ends other
+// connections, too. So in the end each side sends as many messages as its peer has receives posted,
+// and the pipe stays until these have come (finish()).
 //
-// Whatever the plugin reports is thrown: Error(system).
+// Every failure that the plugin reports becomes an Error(system).
 #pragma once
 
 #include <array>

@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-// UCX's transports under an endpoint ("tcp"; "sysv, cma"), of which there is only a text for
+// UCX's transports under an endpoint ("tcp"; "sysv, cma"). UCX tells them only in a text for
 // people:
 //     lane[0]:  2:sysv/memory.0 md[2] -> ...
 std::string ucx_carriers(const UcxLibrary& ucx, ucp_ep_h ep) {

@@ -39,7 +39,7 @@ struct Loaded {
 };
 
 // UCX replaces mmap(), munmap(), mremap() and more in the process, as soon as it is loaded, to see
-// which memory is gone; its mremap() has lost an argument (1.13), so whoever moves memory with
+// which memory is gone; its mremap() has lost an argument (1.13), so code that moves memory with
 // MREMAP_FIXED gets an error. All memory that UCX sees here is mapped for it explicitly. Only the
 // environment can tell it while it is being loaded.
 class QuietEnvironment {

@@ -1,6 +1,6 @@
 // The functions of UCX that Tutti calls, from libucp.so.0, which is looked for when the first is
-// needed: a program that does not use UCX does not load it. Loading it is more than that for a
-// process: UCX takes its error signals, and hooks into its memory calls. Here it does neither.
+// needed: a program that does not use UCX does not load it. When it is loaded, UCX usually takes
+// the process's error signals, and hooks into its memory calls. Here it does neither.
 #pragma once
 
 #include <ucp/api/ucp.h>

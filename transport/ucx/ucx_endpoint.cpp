@@ -91,9 +91,9 @@ void UcxEndpoint::connect(std::span<const std::byte> address) {
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(address.data() + sizeof peer_key_);
-  // Whether the peer lives, the control stream knows. Were UCX to promise it, it could not use
-  // shared memory, nor put into the peer's memory over TCP, which is twice as fast as what it does
-  // then (1.13; openucx/ucx#11929). What it hears by itself, it says.
+  // The control stream knows whether the peer lives. If UCX had to promise to notice that, it could
+  // not use shared memory, nor put into the peer's memory over TCP, which is twice as fast as its
+  // other way (1.13; openucx/ucx#11929). It still reports the errors that it notices by itself.
   params.err_mode = UCP_ERR_HANDLING_MODE_NONE;
   params.err_handler = {&UcxEndpoint::on_error, worker_.get()};
   const ucs_status_t status = ucx_.ep_create(worker_->handle(), &params, &ep_);
@@ -130,7 +130,7 @@ bool UcxEndpoint::writes_users_memory() const {
 }
 
 void UcxEndpoint::drain(bool hard) {
-  // Of a peer that has died nothing comes any more. What is on its way from one that has not,
+  // Nothing more comes from a peer that has died. From a living peer, all that is on its way still
   // comes.
   const auto end = std::chrono::steady_clock::now() + kLastMessages;
   while (writes_users_memory() && std::chrono::steady_clock::now() < end) worker_->progress();

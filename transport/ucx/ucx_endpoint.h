@@ -1,19 +1,19 @@
-// An endpoint over UCX: each message is an active message with our header. A short one comes with
-// its payload, which is copied to its place. Of a long one UCX brings the payload straight there
-// (rendezvous).
+// An endpoint over UCX: each message is an active message with our header. A short message comes
+// with its payload, which is copied to its place. UCX brings the payload of a long message straight
+// there (rendezvous).
 //
-// UCX cannot be stopped in the middle. So memory that is wanted back is waited for, and where its
-// peer does not come, the worker rests for good.
+// UCX cannot be stopped in the middle. So a rank that wants memory back waits until UCX has
+// finished with it, and where the peer does not come, the worker rests for good.
 //
-// UCX is fast with long messages only: with every one it exchanges a few short ones, and over TCP
-// 1 MiB takes it as long as 6 x 64 KiB, which is what fits into a slot. So when two long ones are
-// under way, the next waits, and the wire takes along what has been published behind it meanwhile
-// (MessageHeader::more).
+// UCX is fast with long messages only: it exchanges a few short ones with every message, and over
+// TCP it takes as long for 1 MiB as for 6 x 64 KiB, a slot each. So when two long messages are
+// under way, the next one waits, and the wire takes along what has been published behind it
+// meanwhile (MessageHeader::more).
 //
 // UCX keeps no order between messages.
 //
-// A message finds its endpoint by a key that the receiver has given over the control stream, which
-// proves who is at its other end: UCX itself asks nobody who he is.
+// A message finds its endpoint by a key that the receiver has given over the control stream. The
+// control stream proves the identity of its other end; UCX itself proves nothing.
 #pragma once
 
 #include <atomic>
@@ -58,7 +58,7 @@ class UcxEndpoint final : public Endpoint {
   /// UCX has room again, which this endpoint has waited for.
   void has_room() { sink_.on_room(); }
   ucp_ep_h handle() const { return ep_; }
-  /// UCX's callback; `worker` is whose it is.
+  /// UCX's callback; `worker` owns it.
   static ucs_status_t on_message(void* worker, const void* header, std::size_t header_bytes,
                                  void* data, std::size_t bytes, const ucp_am_recv_param_t* param);
   static void on_error(void* worker, ucp_ep_h ep, ucs_status_t status);
@@ -72,7 +72,7 @@ class UcxEndpoint final : public Endpoint {
   /// What UCX is at. It outlives its endpoint where UCX has not finished by then.
   struct Request {
     UcxEndpoint* endpoint = nullptr;  // null: it is gone
-    UcxWorker* worker = nullptr;      // whose it is then
+    UcxWorker* worker = nullptr;      // owns it then
     Keyed head;
     std::array<std::byte, kMostControl> control;
     std::shared_ptr<void> keeps;  // memory of a link that is read or written
@@ -84,7 +84,7 @@ class UcxEndpoint final : public Endpoint {
   };
 
   Request* new_request();
-  /// Has UCX do `call`, of which it tells `r`'s callback. True: it will; false: it is done.
+  /// Has UCX do `call`. True: UCX will tell `r`'s callback; false: it is done.
   template <class Call>
   bool start(Request* r, const MemoryRegion* region, ucp_request_param_t params, Call&& call);
   void send(Request* r, const void* data, std::size_t bytes, const MemoryRegion* region);

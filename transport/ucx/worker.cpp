@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-// Of endpoints whose peers are gone, or may be.
+// Of endpoints to peers that are gone, or may be.
 constexpr auto kCloseWithin = std::chrono::milliseconds(500);
 
 void configure(const UcxLibrary& ucx, ucp_config_t* config, const char* option,
@@ -53,7 +53,7 @@ UcxContext::UcxContext() : ucx(UcxLibrary::get()) {
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  params.mt_workers_shared = 1;  // memory is unmapped by whoever had it last
+  params.mt_workers_shared = 1;  // the thread that drops the last handle unmaps the memory
   ucx.check(ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &handle),
             "beginning (TUTTI_UCX_TLS and TUTTI_UCX_NET_DEVICES say what it may use)");
 }

@@ -1,6 +1,6 @@
-// A rank's UCX: one context, one worker, and what its endpoints have in common. UCX is used by one
-// thread at a time, under a lock that is also that of all wires over its endpoints: what the worker
-// brings is for any of them.
+// A rank's UCX: one context, one worker, and what its endpoints have in common. One thread at a
+// time uses UCX, under a lock that all wires over its endpoints share: a message that the worker
+// brings may be for any of them.
 #pragma once
 
 #include <cstddef>

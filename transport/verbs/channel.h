@@ -81,15 +81,15 @@ class VerbsChannel {
   /// Sees to it that completed() comes to submitted() without anything else being sent. Where there
   /// is no room for that, completions are on their way anyhow.
   void mark();
-  /// Requests, for those who ask later which of them are complete: the peer's device has
-  /// acknowledged them. The device reports that of one in a few.
+  /// Counts of requests, for callers that ask later which of them are complete: the peer's device
+  /// has acknowledged them. The device reports that of one in a few.
   std::uint64_t appended() const { return appended_; }
   std::uint64_t submitted() const { return submitted_; }
   std::uint64_t completed() const { return completed_; }
 
   /// Ends the connection. True: the device has let go of all requests, so all memory is ours again;
   /// it does at once, and false is for one that is broken. (Destroying the channel has it let go,
-  /// too; this is for those who go on with the memory.)
+  /// too; this is for callers that go on with the memory.)
   bool stop_and_drain(std::chrono::nanoseconds limit);
 
   /// As VerbsQueuePair.

@@ -1,7 +1,7 @@
-// An RDMA device that is open, at one of its ports: the owner of what is made on it, and a thread
-// that listens to what the device says unasked.
+// An RDMA device that is open, at one of its ports: the owner of everything that is made on it, and
+// a thread that listens to the device's events.
 //
-// A device says only there that it is broken, that a queue pair is, or that a completion queue has
+// Only events tell that the device is broken, that a queue pair is, or that a completion queue has
 // run over (its completions are then lost without any other sign).
 #pragma once
 

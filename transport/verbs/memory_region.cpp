@@ -36,7 +36,8 @@ VerbsMemory::~VerbsMemory() {
 }
 
 bool can_register_dmabuf(const VerbsDevice& device) {
-  // No such descriptor: who can, looks at it first (EBADF); who cannot, says so (EOPNOTSUPP).
+  // There is no such descriptor. A driver that can register one looks at it first (EBADF); any
+  // other says that it cannot (EOPNOTSUPP).
   ibv_mr* const region = ibv_reg_dmabuf_mr(device.domain(), 0, 4096, 0, -1, kAccess);
   if (region != nullptr) ibv_dereg_mr(region);
   return region != nullptr || errno == EBADF;

@@ -97,7 +97,7 @@ void VerbsEndpoint::put(const Put& p) {
       channel_.send({packet.data(), sizeof p.header + (is_short ? bytes : 0)});
     }
     if (!p.keeps) {
-      channel_.report();  // somebody waits for this memory
+      channel_.report();  // a thread waits for this memory
     } else if (!is_short) {
       if (kept_.empty() || kept_.back().first != p.keeps) kept_.emplace_back(p.keeps, 0);
       kept_.back().second = channel_.appended();

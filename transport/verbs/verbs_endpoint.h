@@ -1,18 +1,18 @@
-// An endpoint over RDMA. Each link's ring is registered memory on both hosts. What is published
-// into the sender's is written into the receiver's, to the same place, by the sender's device:
+// An endpoint over RDMA. Each link's ring is registered memory on both hosts. The sender's device
+// writes a message from the sender's ring into the receiver's, to the same place:
 //
 //     payload of a long message  -- WRITE ----------> its place
 //     header, short payload      -- SEND -----------> a receive buffer, and so to the sink
 //
-// So a message is visible once its header is, which is what RDMA guarantees (channel.h), and no
-// processor copies a long payload. A short message is one request, inline. So is a long one of the
-// same tag and length as the last on its link: its header would say nothing new, so a notice goes
-// with the payload (WRITE_WITH_IMM).
+// So a message is visible once its header is, as RDMA guarantees (channel.h), and no processor
+// copies a long payload. A short message is one request, inline. A long message is one request,
+// too, if it has the same tag and length as the last on its link: its header would say nothing new,
+// so a notice goes with the payload (WRITE_WITH_IMM).
 //
-// Users' memory that lies in windows is registered, too (windows.h): the device reads what is sent
-// from there, and writes to where the peer has said that it wants a message, in time. A device
-// cannot be stopped in the middle. So memory is free when the device says that the peer's has it
-// all.
+// Users' memory that lies in windows is registered, too (windows.h): the device sends from there,
+// and writes to the place at which the peer wants a message, if the peer has named it in time. A
+// device cannot be stopped in the middle. So memory is free when the device says that the peer's
+// device has all of it.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ class VerbsEndpoint final : public Endpoint {
   void poll() override;
   std::uint64_t appended() const override { return channel_.appended(); }
   std::uint64_t completed() const override { return channel_.completed(); }
-  /// What was submitted is the device's matter.
+  /// The device takes care of everything that was submitted.
   bool is_flushed() override { return true; }
   /// When it is, the process may end.
   bool is_delivered() override;
@@ -83,8 +83,8 @@ class VerbsEndpoint final : public Endpoint {
   std::deque<std::pair<std::shared_ptr<void>, std::uint64_t>> kept_;
 };
 
-/// A rank's endpoints over RDMA: each over one of this host's ports, whose devices are opened when
-/// the first endpoint needs them.
+/// A rank's endpoints over RDMA: each over one of this host's ports. A port's device is opened when
+/// the first endpoint needs it.
 class VerbsEndpoints final : public EndpointMaker {
  public:
   explicit VerbsEndpoints(std::vector<VerbsPort> ports) : ports_(std::move(ports)) {}

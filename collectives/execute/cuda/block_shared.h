@@ -1,7 +1,7 @@
-// What the threads of a block share (shared memory on the device, of which there are 48 KB), and
-// how a wait ends that is long, or in which something is wrong. The latter is out of line, and
-// takes numbers alone, of which the rest is looked up here: so it takes neither registers nor
-// instructions from what is fast.
+// The data that the threads of a block share (in 48 KB of shared memory on the device), and the end
+// of a wait that is long or finds something wrong. That end is out of line, and takes numbers
+// alone; it looks up the rest here. So it takes neither registers nor instructions from the fast
+// code.
 #pragma once
 
 #include <cstdint>
@@ -57,13 +57,13 @@ struct StepMessage {
   const End* plan;
   OpenEnd* end;
   std::uint64_t number;  // in its connection, from 1
-  /// What its header says: the number, and a word in which both sides must agree.
+  /// The right header: the number, and a word in which both sides must agree.
   std::uint64_t expected;
 
   TUTTI_HD std::uint64_t* header() const {
     return reinterpret_cast<std::uint64_t*>(end->connection) + slot;
   }
-  /// Whether a header is that of this message, and says something else.
+  /// Whether a header has this message's number, and another word.
   TUTTI_HD bool is_other(std::uint64_t header) const {
     return header != expected &&
            static_cast<std::uint32_t>(header) == static_cast<std::uint32_t>(expected);
@@ -87,7 +87,7 @@ TUTTI_HD StepMessage message_of(const BlockShared& shared, std::uint32_t use, st
 
 // --- When a wait is long, or something is wrong --------------------------------------------------
 
-/// Who is waited for: a use of the plan, or a rank.
+/// What the block waits for: a use of the plan, or a rank.
 using Whom = std::uint32_t;
 TUTTI_HD Whom whom_rank(std::uint32_t rank) { return 1u << 31 | rank; }
 
@@ -169,7 +169,7 @@ TUTTI_COLD Patience judge(const BlockShared& shared, std::uint32_t looks, Patien
     if (!late || load_acquire(&r.trouble) == static_cast<std::uint64_t>(Trouble::none)) {
       write_report(shared, r, round, step, whom, trouble, expected, found);
     }
-    // release: who claims it next sees the report.
+    // release: the next claimant sees the report.
     if (late) store_release(&state->telling, 0);
   }
   return late ? patience : kGivenUp;

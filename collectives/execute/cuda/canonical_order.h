@@ -1,9 +1,9 @@
 // The canonical order of a sum or a product of floats (docs/determinism.md): a balanced binary tree
 // over the sources, in their order. core/combine() has the same bits.
 //
-// The sources come one after another, as a binary counter counts them: what a level keeps is the
-// result of 2^level of them, and the next 2^level of them are folded into it. Levels are registers,
-// which no variable numbers: each is a member of the one below.
+// The sources come one after another, and the levels work as the bits of a binary counter: a level
+// keeps the result of 2^level sources, and the next 2^level sources are folded into it. Levels are
+// registers, and no variable can number registers: so each level is a member of the one below.
 #pragma once
 
 #include "collectives/execute/cuda/element.h"
@@ -11,7 +11,7 @@
 
 namespace tutti::device {
 
-/// The elements of a float type, for kernels whose sums and products have this order. They are
+/// The elements of a float type, for kernels that form sums and products in this order. They are
 /// kernels of their own, so that the others lose no register to it. An average divides the sum, and
 /// a product with a factor is rounded to the type.
 template <class E>

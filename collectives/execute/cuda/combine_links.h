@@ -1,11 +1,11 @@
 // The device combine where an operand is a message of LL or LL128: data and flag in one access, so
-// that whoever finds the flag has the data. And all else that combine_move.h leaves, as LL's loop
-// does whatever it meets: any operator, division, odd addresses, what remains at the end.
-// A Block (lane_links.h) knows what a warp can do.
+// that a thread that finds the flag has the data. Also everything else that combine_move.h leaves,
+// because LL's loop can do it: any operator, division, odd addresses, what remains at the end. A
+// Block (lane_links.h) knows what a warp can do.
 //
-// Nothing here is called out of line: around a call registers have to be saved. What is rare is a
-// loop that takes elements, or words, one by one instead; each of them comes to the first place for
-// that, as no variable numbers a register.
+// Nothing here is called out of line: around a call registers have to be saved. Instead, a loop
+// does the rare cases, which takes elements or words one by one. Each of them comes to the first
+// place for that, because no variable can number a register.
 #pragma once
 
 #include "collectives/execute/cuda/combine_move.h"
@@ -15,7 +15,7 @@ namespace tutti::device {
 // --- LL, and whatever there is -------------------------------------------------------------------
 
 /// From byte `first` on, 8 bytes at a time; in LL these are two words, each with its own flag.
-/// `wait`: a new one for each wait, who says whether to look again for a target (lane_links.h).
+/// `wait` says whether to look again for a target; each wait begins a new one (lane_links.h).
 template <class E, class Block, class Wait>
 TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t first,
                          const Wait& wait) {
@@ -40,7 +40,7 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
     [[maybe_unused]] std::uint32_t part = 0;
     TUTTI_NO_UNROLL
     for (std::uint32_t s = 0; s < m.sources;) {
-      // All loads, and only then the flags: what is there already takes one trip together.
+      // All loads, and only then the flags: all data that are there already take one trip together.
       Pair pack[kLoads];
       TUTTI_UNROLL
       for (std::uint32_t k = 0; k < kLoads; ++k) {
@@ -131,7 +131,7 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
 ///     second      bytes 112 to 223        bytes 232 to 239, flag
 ///
 /// So everybody's data in memory are whole packs, at multiples of 16 bytes. A reduction is a sum,
-/// whose sources have factors at most (Traits::sums), which keeps all of it in registers.
+/// with factors on its sources at most (Traits::sums), so all of it stays in registers.
 inline constexpr std::uint32_t kLinesData = 240;
 
 /// A thread's part of the lines that it carries at once.
@@ -289,8 +289,8 @@ class LineMove {
     }
   }
 
-  /// Who has no pair loads the last one as well: a load that depends on nothing is under way
-  /// together with the others.
+  /// A group without a pair loads the last pair as well: a load that depends on nothing is under
+  /// way together with the others.
   TUTTI_HD void load_lines(const Target& t, Parts& parts) const {
     block_.converge();
     TUTTI_UNROLL

@@ -1,6 +1,6 @@
 // The device combine where every operand is memory, for what moves much: destinations <-
 // combine(sources) in packs of 16 bytes, by all threads of a block. Copies, and sums of up to eight
-// sources, whose pointers are aligned; combine_links.h has all else.
+// sources, with aligned pointers; combine_links.h has all else.
 //
 // Every thread loads all sources of its packs before it stores any, so a destination may be one of
 // the sources. It has eight loads under way, as many as the memory of a GPU wants to see of 512
@@ -22,7 +22,7 @@ struct alignas(16) Target {
   std::uint64_t flag = 0;    // of a slot of LL or LL128: what its units carry, the message's number
   std::uint64_t factor = 0;  // packed(); 1 where nothing is scaled
   Scaling scaling = Scaling::none;
-  std::uint32_t use = 0;  // of such a slot: 1 + the action's receive, for those who wait
+  std::uint32_t use = 0;  // of such a slot: 1 + the action's receive, for the wait
 
   TUTTI_HD bool is_slot() const { return use != 0; }
   /// Accesses of that many bytes are aligned, 16 at most.
@@ -40,7 +40,7 @@ struct alignas(16) Target {
     scaling = Scaling::none;
     factor = packed(typename E::Wide{1});
   }
-  /// A source whose elements are multiplied by one with the bits of `scalar`.
+  /// A source with a factor: an element with the bits of `scalar`.
   template <class E>
   TUTTI_HD void multiply(std::uint64_t scalar) {
     using Storage = typename E::Storage;

@@ -50,7 +50,7 @@ constexpr int kFreeProcessors = 4;
 
 /// Streams that share one of the GPU's queues wait for each other, and ranks as threads, each with
 /// a stream, then wait in a circle. CUDA has 8 queues unless this is set before it starts, and 32
-/// at most. Whoever starts CUDA before Tutti is loaded sets it himself (docs/gpu-status.md).
+/// at most. A program that starts CUDA before Tutti is loaded sets it itself (docs/gpu-status.md).
 const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }

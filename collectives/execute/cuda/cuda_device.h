@@ -58,8 +58,8 @@ class CudaDevice : public Device {
   /// done on return. One for all, as the GPU has few queues (kQueues).
   void aside(const std::function<void(void* stream)>& work);
 
-  /// What was given back. CUDA waits for all that the GPU does before it frees memory, and a kernel
-  /// of ours may wait for the rank whose thread does that: so memory is kept while one runs.
+  /// What was given back. CUDA waits for all work of the GPU before it frees memory, and a kernel
+  /// of ours may wait for the very rank that frees. So the memory stays while a kernel runs.
   struct Unused {
     void* memory;
     std::size_t bytes;  // of the GPU's memory, which another one may have; 0: the host's, pinned

@@ -1,6 +1,6 @@
-// What the executor needs of a device: memory that its kernels see, and launches; and what engines
-// for parallel training need of it (parallel/gpu.h): streams, events, zeros. cuda_device.h is the
-// real one; the tests have some whose blocks are threads.
+// A device. The executor needs memory that its kernels see, and launches; engines for parallel
+// training (parallel/gpu.h) need streams, events and zeros. cuda_device.h is the real one; the
+// tests have some that run blocks as threads.
 #pragma once
 
 #include <array>
@@ -64,8 +64,8 @@ class Device {
   virtual void order(Stream first, Stream then) = 0;
   /// Remembers for drain() what is on `stream` now, as its newest work that is `owner`'s.
   virtual void note(Stream stream, const void* owner) = 0;
-  /// Waits until what was noted of `owner` has ended, and for nobody else's work; not for graphs
-  /// that somebody launches again. From any thread.
+  /// Waits until all noted work of `owner` has ended, but not for other work, nor for graphs that a
+  /// program launches again. From any thread.
   virtual void drain(const void* owner) noexcept = 0;
 
   /// Blocks that surely run side by side on the whole device.

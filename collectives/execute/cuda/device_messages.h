@@ -1,9 +1,9 @@
 // Sends and receives of one rank, all that are in flight together, as a block of data that the
 // kernel walks like a plan (device_plan.h). Each (peer, direction) has lanes of its own, which take
-// its messages in order; so no message waits for another one but those before it on its way.
+// its messages in order. So a message waits only for those before it on its way.
 //
 //     lane -> for each of its messages: a range of whole tiles for each channel that the lane
-//     serves, and the last tile
+//             serves, and the last tile
 //
 // Both ends find the same connections and numbers from the message alone (protocol.h), however the
 // calls of each were grouped, and whatever number of blocks each can give.
@@ -26,8 +26,8 @@ struct DeviceMessage {
   std::size_t bytes = 0;  // more than 0
 };
 
-/// A message as it is built: its place is an offset, so that a block serves all calls whose buffers
-/// lie alike.
+/// A message as it is built: its place is an offset, so that a block serves all calls with buffers
+/// that lie alike.
 struct PlacedMessage {
   std::uint32_t peer = 0;
   bool sends = false;

@@ -146,7 +146,8 @@ template <class W>
 TUTTI_HD W quotient_of(W v, const Reduction& reduction) {
   if constexpr (std::is_same_v<W, float>) {
     // In doubles, where a quotient is more than twice as long and so may be rounded twice. One
-    // correction makes it the nearest; zeros, whose sign that would lose, and infinities need none.
+    // correction makes it the nearest. Zeros and infinities need none, and zeros would lose their
+    // sign.
     const double wide = v;
     const double first = wide * reduction.reciprocal;
     const double rest = fused(-first, reduction.divisor, wide);
@@ -282,8 +283,8 @@ class Widened {
   static TUTTI_HD unsigned shift(int i) {
     return 8 * sizeof(Storage) * static_cast<unsigned>(i % kPerWord);
   }
-  /// Elements take turns in the first place, as no variable numbers a register: so what is long is
-  /// there once.
+  /// Elements take turns in the first place, because no variable can number a register: so long
+  /// code is there once.
   template <class F>
   TUTTI_HD void each(const F& f) {
     TUTTI_NO_UNROLL

@@ -17,7 +17,8 @@ namespace {
 // A copy of so much takes 2 us, as long as the message is under way otherwise. Not measured.
 constexpr std::uint32_t kHostSlotBytes = 32U << 10;
 
-/// What a thread of the host carries on: messages whose header comes last, on channels for data.
+/// The links that a thread of the host carries on: messages with the header last, on channels for
+/// data.
 SegmentShape carried_by_host(SegmentShape shape) {
   shape.ll_bytes = shape.ll128_bytes = 0;
   shape.signal_channels = 0;

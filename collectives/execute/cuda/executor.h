@@ -8,8 +8,8 @@
 //     if (auto failure = e.failure()) ...
 //
 // Operations of a communicator must reach the device in the same order on all ranks, one after the
-// other: on one stream, or on streams that are ordered by events. So must the sends and receives of
-// a rank, though they are no operations of all.
+// other: on one stream, or on streams that are ordered by events. The same is true of the sends and
+// receives of a rank, though they are no operations of all ranks.
 #pragma once
 
 #include <chrono>

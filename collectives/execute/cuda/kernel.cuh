@@ -27,7 +27,7 @@ class DeviceBlock {
     if (p != nullptr) device::store_pair(p, v);
   }
 
-  // Polling is what the block is there for; a sleep would only add to the latency.
+  // The block has nothing else to do than to poll; a sleep would only add to the latency.
   __device__ void pause() {}
 };
 

@@ -54,7 +54,7 @@ class LaneLinks {
       const PlanBlock& p = plan();
       const std::uint32_t copy = index / p.lanes;
       const DeviceLane& lane = array<DeviceLane>(p.lane)[index - copy * p.lanes];
-      // As the host executor's tag_of(). What is sent and received is numbered by nobody.
+      // As the host executor's tag_of(). Messages of sends and receives have no such number.
       const std::uint64_t hash = (shared.rank.signature + shared.operation) * 0xd6e8feb86659fd93ULL;
       shared.tag = p.messages != 0 ? 0 : static_cast<std::uint32_t>(hash >> 32);
       shared.lane_ends = array<End>(p.end) + lane.first_end;

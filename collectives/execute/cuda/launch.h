@@ -1,4 +1,4 @@
-// What a launch hands to the kernel besides the plan: addresses, the operator, and the words
+// Everything but the plan that a launch hands to the kernel: addresses, the operator, and the words
 // through which host and kernel talk while it runs.
 #pragma once
 

@@ -28,7 +28,7 @@ inline void check_aligned(const void* p, std::size_t width) {
 }
 #endif
 
-/// Everything that the writer did before is visible to whoever reads the value with acquire.
+/// A reader that loads the value with acquire sees everything that the writer did before.
 TUTTI_HD void store_release(std::uint64_t* p, std::uint64_t value) {
 #if TUTTI_ON_DEVICE
   asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
@@ -81,8 +81,8 @@ TUTTI_HD std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t value) {
 #endif
 }
 
-/// Sets *p from 0 to `value`; false if somebody was first. Within one GPU. Who sets it sees what
-/// was written before it was set back to 0 (store_release).
+/// Sets *p from 0 to `value`; false if another thread was first. Within one GPU. The thread that
+/// sets it sees what was written before it was set back to 0 (store_release).
 TUTTI_HD bool claim(std::uint64_t* p, std::uint64_t value) {
 #if TUTTI_ON_DEVICE
   std::uint64_t before;
@@ -183,8 +183,9 @@ TUTTI_HD void store_16(std::byte* p, Pair v) {
 #endif
 }
 
-/// The same number, of which the compiler does not know that: what follows from it is computed
-/// where it is used, and not kept in registers from before.
+/// The same number, but the compiler does not know that it is the same. So it computes the values
+/// that follow from the number where they are used, and does not keep them in registers from
+/// before.
 TUTTI_HD std::uint32_t here(std::uint32_t x) {
 #if TUTTI_ON_DEVICE
   asm volatile("" : "+r"(x));
@@ -201,14 +202,15 @@ TUTTI_HD int lowest_bit(std::uint32_t bits) {
 #endif
 }
 
-/// The largest of 1, 2, 4, 8, 16 that divides all numbers whose bits `bits` has.
+/// The largest of 1, 2, 4, 8, 16 that divides all numbers that `bits` is the OR of.
 TUTTI_HD std::uint32_t unit_of(std::uint64_t bits) {
   const std::uint32_t low = static_cast<std::uint32_t>(bits) | 16;
   return low & (~low + 1);
 }
 
-/// What is left of a word, or lies at an odd address: `n` <= 8 bytes in accesses of less than 8, of
-/// any address that `unit` divides, as a device cannot read across its alignment; zeros after them.
+/// The rest of a word, or a word at an odd address: `n` <= 8 bytes in accesses of less than 8, of
+/// any address that `unit` divides, because a device cannot read across its alignment; zeros after
+/// them.
 TUTTI_HD std::uint64_t load_odd(const std::byte* p, std::uint32_t n, std::uint32_t unit) {
   const std::uint32_t u = unit_of(unit | n | 4);
   std::uint64_t word = 0;

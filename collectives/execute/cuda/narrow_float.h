@@ -70,8 +70,9 @@ TUTTI_HD Two widen_bytes(std::uint32_t codes) {
   return widen_halves(halves);
 }
 
-/// The instruction makes what is too large the largest number. The code after that is e4m3's NaN,
-/// and e5m2's infinity: it belongs to what rounding without a limit would give it, and to the rest.
+/// The instruction turns a number that is too large into the largest one. The code after the
+/// largest is e4m3's NaN, and e5m2's infinity: it belongs to the numbers that rounding without a
+/// limit would give it, and to all larger ones.
 template <int kMantissa>
 TUTTI_HD std::uint32_t narrow_to_bytes(Two v) {
   std::uint16_t codes = 0;

@@ -1,5 +1,5 @@
 // Memory of the host that kernels read and write under the address that it has here: a range of
-// addresses, of which only the parts that are asked for are pinned. The rest takes no memory.
+// addresses. Only the parts that a caller asks for are pinned; the rest takes no memory.
 #pragma once
 
 #include <cstddef>

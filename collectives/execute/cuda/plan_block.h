@@ -29,7 +29,7 @@ struct DeviceMove {
 
 struct DeviceOperand {
   std::uint64_t offset;  // CompiledOperand's; send, receive: in the slot, flags included
-  std::int32_t rank;     // peer_*: whose; send, receive: index of the action's Use
+  std::int32_t rank;     // peer_*: the owner; send, receive: index of the action's Use
   CompiledOperand::Where where;
   std::uint8_t scaled;
   std::uint16_t reserved;
@@ -47,14 +47,14 @@ struct End {
   std::uint32_t channel;   // the plan's
   std::uint32_t per_tile;  // messages
   std::uint32_t sends;     // else it receives
-  std::uint32_t counted;   // messages besides those of the tiles (device_messages.h)
+  std::uint32_t counted;   // messages that are not of the tiles (device_messages.h)
 };
 
 struct DeviceAction {
   std::uint32_t first_use;  // receives, then sends
   std::uint32_t receives, sends;
   std::uint32_t first_move, moves;
-  std::uint32_t check;  // what the headers of its messages say besides the operation
+  std::uint32_t check;  // what the headers of its messages add to the operation's tag
   Protocol protocol;    // of its messages
   std::uint16_t signals, completes;
 };

@@ -8,8 +8,8 @@
 namespace tutti::device {
 namespace {
 
-// Plans on the device; then the one that was not used for the longest time makes room. Calls whose
-// counts never repeat (all_to_all_v in a mixture of experts) would fill the memory otherwise.
+// Plans on the device; then the one that was not used for the longest time makes room. Calls with
+// counts that never repeat (all_to_all_v in a mixture of experts) would fill the memory otherwise.
 constexpr std::size_t kMostPlans = 1024;
 // Plans are cut from pieces of this size: to allocate while kernels wait for each other costs time.
 constexpr std::size_t kSlabBytes = std::size_t{1} << 20;

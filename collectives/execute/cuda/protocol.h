@@ -49,7 +49,7 @@ struct Choice {
 
 /// Throws Error(invalid_argument) where the plan does not fit the segment or the device.
 Choice choose(const PlanHeader& plan, const Traits& traits, const SegmentShape& shape);
-/// The same with a protocol that somebody insists on (tests).
+/// The same with a given protocol (for tests).
 Choice choose(const PlanHeader& plan, const Traits& traits, const SegmentShape& shape,
               Protocol protocol, std::uint32_t copies);
 

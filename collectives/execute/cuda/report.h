@@ -13,7 +13,7 @@ namespace tutti::device {
 /// The first failure of a kernel of rank `rank`: a sentence, as an Error to throw.
 std::optional<Error> failure_in(const Control& control, int rank);
 
-/// A wait that is long: a sentence, and for whom the kernel waits.
+/// A wait that is long: a sentence, and the rank that the kernel waits for.
 struct LateRank {
   int rank = -1;
   std::string text;

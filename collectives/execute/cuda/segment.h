@@ -1,6 +1,6 @@
 // The memory of one rank that ranks on other GPUs (or other blocks) write into or read: counters,
-// credits, and the connections that lead to this rank. Laid out alike on all ranks, so that a base
-// address per rank is all that anybody has to know.
+// credits, and the connections that lead to this rank. All ranks lay it out alike, so a rank has to
+// know only the base address of each other one.
 //
 //     State | progress | numbers sent, received | credit lines | peers' buffers | windows |
 //     connections: headers, LL slots, LL128 slots, Simple slots | signals: headers, payloads
@@ -52,7 +52,7 @@ struct SegmentShape {
   std::uint32_t ranks = 1;
   std::uint32_t channels = 1;          // of plans
   std::uint32_t message_channels = 0;  // after them: of sends and receives
-  std::uint32_t signal_channels = 0;   // after those: more, of plans whose links carry no data
+  std::uint32_t signal_channels = 0;   // after those: more, of plans with links that carry no data
   std::uint32_t slots = 4;             // <= kMostSlots
   std::uint32_t ll_bytes = 0;          // of one LL slot, flags included; multiples of kLine, as are
   std::uint32_t ll128_bytes = 0;       // these

@@ -47,7 +47,8 @@ class LaneWalk : LaneLinks<Block> {
   using Links::wait_for_header, Links::wait_for_slot;
   using typename Links::Wait;
 
-  // Looked up again where they are needed: what is kept through a move takes registers from it.
+  // Looked up again where they are needed: a value that is kept through a move takes registers from
+  // it.
   TUTTI_HD const Range& range() const {
     return Links::template array<Range>(plan().range)[lane().first_range + range_];
   }
@@ -60,8 +61,8 @@ class LaneWalk : LaneLinks<Block> {
     return Links::template array<DeviceMove>(plan().move)[a.first_move + m];
   }
 
-  /// This copy's tiles of a range. Ranges follow each other, but for messages, each of which counts
-  /// its own.
+  /// This copy's tiles of a range. A range goes on with the rounds of the one before, except for
+  /// messages: each message counts its own.
   TUTTI_HD bool walk() {
     TUTTI_NO_UNROLL
     for (; shared_.tile(round_) < range().end_tile; ++round_) {
@@ -347,7 +348,7 @@ class LaneWalk : LaneLinks<Block> {
   /// launch, so that a captured graph replays for ever. `arrived` starts over, but only for the
   /// next operation, which begins after all blocks of this one have ended.
   TUTTI_HD void finish() {
-    // Messages are no operation of all ranks, who would count differently.
+    // Not all ranks take part in messages, so their counts would differ.
     if (block_.thread() != 0 || plan().messages != 0) return;
     // For lanes that still meet: this one has done all its tiles.
     if (plan().windows != 0 && plan().lanes > 1) {

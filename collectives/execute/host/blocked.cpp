@@ -1,5 +1,5 @@
-// What an operation that cannot go on says of itself: whom it waits for, and why what has come is
-// not what it wants.
+// What an operation that cannot go on says of itself: which rank it waits for, and why a message
+// that has come is not the one that it wants.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ bool Operation::waits_for_core(std::uint32_t core) const {
     for (const SendLink& s : lane.next->sends) {
       if (!s.link->ready(lane.next->bytes_out) && is_there(s)) return true;
     }
-    // Where only receives are left, the others wait for nothing of this rank's, and it may as well
-    // let run whom it will have to hear later.
+    // Where only receives are left, the others wait for nothing of this rank's. It may as well let
+    // a rank run that it has to hear from later.
     for (const Action* a = lane.next; a != lane.end; ++a) {
       if (a != lane.next && !a->sends.empty()) break;
       if (std::ranges::any_of(a->receives, awaits)) return true;

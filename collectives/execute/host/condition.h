@@ -1,6 +1,6 @@
-// What a call waits for that runs no plan: a signal of another rank, say, or that a network has
-// read the call's memory (comm/window.h). An operation that is bound to a condition is over when
-// the condition holds; a thread waits for it as for all operations (wait.h).
+// A condition: a call that runs no plan waits for it. It may be a signal of another rank, say, or
+// that a network has read the call's memory (comm/window.h). An operation that is bound to a
+// condition is over when the condition holds; a thread waits for it as for all operations (wait.h).
 #pragma once
 
 #include <optional>

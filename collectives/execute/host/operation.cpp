@@ -266,8 +266,8 @@ void Operation::move_bulk(const Action& action, std::size_t shift) {
 void Operation::signal(const Action& action) {
   const std::size_t bytes = binding_->windows ? sizeof(BufferAddresses) : 0;
   const bool uneven = binding_->tiles_by_lane && binding_->windows;
-  // Ranks whose counts differ may take a block for one of a link, or of a window: no message of
-  // one kind passes for one of the other.
+  // Ranks with different counts may disagree whether a block goes through a link or a window: the
+  // tags keep a message of one kind from passing for one of the other.
   const std::uint32_t tag = uneven ? binding_->tag ^ 0x55555555U : binding_->tag;
   for (const ReceiveLink& r : action.receives) {
     accept(r, bytes, tag);

@@ -1,6 +1,6 @@
 // The host executor: one rank's plan, bound to one call, run on a CPU core without ever blocking.
 //
-// advance() does every step that can be done now and returns; whoever calls it decides how to wait
+// advance() does every step that can be done now and returns; the caller decides how to wait
 // (wait.h). So one thread can drive several lanes, several operations of a group, or several ranks.
 #pragma once
 
@@ -92,7 +92,7 @@ class Operation {
   /// ControlBlock::core).
   bool waits_for_core(std::uint32_t core) const;
 
-  /// Whom the operation waits for: the first lane's peer if no lane can move, else peer -1.
+  /// What the operation waits for: the first lane's peer if no lane can move, else peer -1.
   struct Blocked {
     int peer = -1;
     bool sending = false;  // for a free slot, else for a message
@@ -223,7 +223,7 @@ class Operation {
   std::byte* pointer(const Action& action, const CompiledOperand& operand, std::size_t shift) const;
   Target peer_target(const CompiledOperand& operand, std::size_t bytes, std::size_t shift);
   void accept(const ReceiveLink& link, std::size_t bytes, std::uint32_t tag);
-  // Messages of which the sender tells only where they are (pull.cpp).
+  // Messages that only tell where the sender has the data (pull.cpp).
   /// Whether the message that has come for `action` is of that kind.
   bool is_pulled(const Action& action) const {
     if (binding_->signature.sequence != 0 || action.receives.size() != 1) return false;

@@ -18,8 +18,8 @@ using Time = Standstill::Time;
 // cores, looking would take the time that the others need. (What a rank says of its waits counts
 // for 250 ms, Diagnostics::say_waiting().)
 constexpr auto kLookEvery = milliseconds(10);
-// Peers on other hosts are asked what they do: so often in the time waited so far, as an answer is
-// news for as long as its asker has waited.
+// A rank asks peers on other hosts what they do: so often in the time that it has waited so far. An
+// answer counts as news for as long as the asker has waited.
 constexpr int kQuestions = 4;
 constexpr auto kQuestionEvery = milliseconds(1000);  // at least
 // What makes a rank of another host leave may reach this rank a moment later, by another way. What

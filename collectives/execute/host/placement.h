@@ -1,4 +1,4 @@
-// Which core a rank runs on, where there are more ranks than cores.
+// Puts ranks on cores, where there are more ranks than cores.
 #pragma once
 
 #include <chrono>

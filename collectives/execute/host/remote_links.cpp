@@ -1,22 +1,22 @@
 // The part of the host executor that serves links to and from other hosts (remote_link.h). It polls
-// those that it waits for, and rings their doorbells seldom. It moves long messages without a copy
-// at either end: by zero-copy sends, from where a message lies in the user's memory, or in tmp, and
-// by posted receives, into the memory to which a step writes.
+// the links that it waits for, and rings their doorbells seldom. It moves long messages without a
+// copy at either end: by zero-copy sends, from where a message lies in the user's memory, or in
+// tmp, and by posted receives, into the memory to which a step writes.
 //
 // A message is sent from memory until it has left this process, and an operation is not over before
-// that. A step that writes there earlier first copies what has not left into the slot that is
-// reserved for it. So what is sent is what was there when the step was carried out, whatever the
-// plan does afterwards. Other ranks of this host write to memory of this one through windows, and
-// copy nothing first: with windows only `in` is sent so, which no plan writes, and not if it
-// overlaps `out`.
+// that. A step that writes there earlier first copies the unsent rest into the slot that is
+// reserved for it. So the message has the bytes that were there when the step was carried out,
+// whatever the plan does afterwards. Other ranks of this host write to memory of this one through
+// windows, and copy nothing first: so with windows only `in` is sent in this way, because no plan
+// writes it, and not if it overlaps `out`.
 //
-// A receive may be posted when its step is the next of its lane, or only steps come before it that
-// take messages of the same link and touch other memory, and nothing is being sent from the memory;
-// and nothing is sent from memory into which a receive is posted. Nothing that the plan has to do
-// before the step can be left then: what comes before it in its lane is done, or waits for an
-// earlier message of the same link, and what other lanes and ranks do before it comes before the
-// message is sent. (Where a step waits for another message besides, that may be what it must not
-// precede: no receive is posted for such a step.)
+// A receive may be posted when its step is the next of its lane, or when only steps come before it
+// that take messages of the same link and touch other memory. Nothing may be on its way out of the
+// memory at that time, and nothing is sent from memory into which a receive is posted. Then nothing
+// is left that the plan has to do before the step: its lane has done the steps before it, or waits
+// for an earlier message of the same link; other lanes and ranks have done theirs before the
+// message is sent. (A step that also waits for another message may have to come after that one: no
+// receive is posted for such a step.)
 #include <algorithm>
 
 #include "collectives/execute/host/operation.h"
@@ -160,7 +160,8 @@ const CompiledOperand* Operation::send_buffer(const Action& action, bool plain,
     return std::ranges::all_of(action.sends, is_reached) &&
            !has_posted_receive(from, action.bytes_out);
   };
-  // What is sent lies where it is read, or where it is written besides.
+  // The message can be sent from where the step reads it, or from another place to which it writes
+  // it.
   const Move& m = action.moves.front();
   const CompiledOperand* const source = sources(m).data();
   if (plain && may_be_sent(*source)) return source;
@@ -200,8 +201,8 @@ bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
     if (!plain || to != sources_[0].data) destinations_.push_back(to);
   }
   if (scaled) scale_sources(m);
-  // Past the cache goes what nobody looks at soon: not what the kernel reads next, nor what it has
-  // just written.
+  // Data that nobody reads soon go past the cache: not those that the kernel reads next, nor those
+  // that it has just written.
   if (stream_ && action.sends.empty() && arrived == nullptr) options.stream = destinations_.size();
   if (!destinations_.empty()) combine_(destinations_, sources_, m.elements, options);
 

@@ -16,16 +16,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Yielding costs little while others want the core; after this long nobody is about to answer. With
-// many ranks a core, those who yield are in the way of those who could go on.
+// Yielding costs little while others want the core; after this long no answer is near. With many
+// ranks a core, ranks that yield are in the way of ranks that could go on.
 constexpr auto kYieldFor = milliseconds(2);
 constexpr int kYieldingRanks = 8;  // of a core; with more, each does for a shorter time
 // The more threads wait, the less often each looks around.
 constexpr int kLookingThreads = 16;  // of a core
 constexpr int kMostCrowd = 4;        // so many times less often
-// While ranks of this host may have something, who cannot wake whoever sleeps on the network.
+// While ranks of this host may send something: they cannot wake a thread that sleeps on the
+// network.
 constexpr auto kShortSleep = std::chrono::microseconds(500);
-// While what comes may have to be asked for.
+// While the network may have to be asked for what comes.
 constexpr auto kLongSleep = milliseconds(10);
 
 inline void pause() {
@@ -36,8 +37,9 @@ inline void pause() {
 #endif
 }
 
-/// Threads of this process that wait for other hosts. When they are more than its cores, whoever
-/// looks again and again takes the time of those who have something to do, as the network's thread.
+/// Threads of this process that wait for other hosts. When they are more than the cores, a thread
+/// that looks again and again takes the time of threads that have something to do, such as the
+/// network's.
 std::atomic<int> waiting_for_hosts{0};
 
 int cores() {
@@ -91,7 +93,7 @@ class Wait {
     if (looks_ == 0 && crowded_ && waits_for_own_core()) looks_ = spins_;
     if (++looks_ <= spins_) {
       pause();
-      // The line is ours to read until somebody fails; still, not on every look.
+      // The line stays in this core's cache until a rank fails; still, not on every look.
       if ((looks_ & 63) == 0) throw_if_failed();
       return;
     }
@@ -131,7 +133,7 @@ class Wait {
     }
   }
 
-  /// Whom the functions above were busy with when they threw.
+  /// The job that the functions above were busy with when they threw.
   Job& concerned() const { return *concerned_; }
 
  private:
@@ -151,7 +153,8 @@ class Wait {
     }
   }
 
-  /// Whether somebody needs this core in order to go on; also tells the others who needs which.
+  /// Whether a rank that a job waits for may need this core to go on; also tells the others which
+  /// core this rank is on.
   bool waits_for_own_core() const {
     bool wanted = false;
     for (Job* job : pending_) {
@@ -204,9 +207,9 @@ class Wait {
         pending_, [](const Job* job) { return job->operation().group().liveness().failed(); });
   }
 
-  /// Other ranks' doorbells are not heard meanwhile. Where nobody would ring them, who has waited
-  /// for long sleeps for long: on a host with more ranks than cores, all that looking keeps those
-  /// who have something to do from it.
+  /// Meanwhile the thread hears no doorbell that a rank of this host rings. Where no rank would
+  /// ring one, a thread that has waited for long sleeps for long: on a host with more ranks than
+  /// cores, constant looks keep other ranks from their work.
   void sleep_on_network(std::span<RankGroup* const> groups, Clock::time_point now) {
     const auto spans = [](RankGroup* g) { return !g->one_host(); };
     Network& network = *(*std::ranges::find_if(groups, spans))->network();
@@ -309,8 +312,8 @@ void wait_for(Job& job) {
 }
 
 /// Returns when one of `jobs` can do something, has failed (it is taken out then, and `source`
-/// told), or `source` has more. `looks_after`: who does not move gets his due though others always
-/// do.
+/// told), or `source` has more. `looks_after`: a job that does not move is looked after even though
+/// others always move.
 void wait_for_any(std::vector<Job*>& jobs, JobSource& source, bool looks_after) {
   Wait wait(jobs, &source);
   std::exception_ptr error;

@@ -44,8 +44,8 @@ class Job {
   Standstill standstill_;
 };
 
-/// Where jobs come from while others run, and who hears what becomes of them: called by the thread
-/// that runs them.
+/// Gives out jobs while others run, and hears what becomes of them. The thread that runs them calls
+/// it.
 class JobSource {
  public:
   virtual ~JobSource() = default;

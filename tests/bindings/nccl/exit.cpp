@@ -67,7 +67,7 @@ void settle(ncclComm_t comm) {
   expect(state, ncclSuccess);
 }
 
-/// An id whose rendezvous is in another process, which ends with this one.
+/// An id with its rendezvous in another process, which ends with this one.
 ncclUniqueId id_of_another_process() {
   int made[2];
   int ended[2];

@@ -1,4 +1,4 @@
-// ncclCommGrow: members and newcomers, after a stop too, and who is refused.
+// ncclCommGrow: members and newcomers, after a stop too, and which ranks are refused.
 #include <gtest/gtest.h>
 
 #include <cstdint>

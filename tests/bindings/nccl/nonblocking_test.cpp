@@ -62,7 +62,7 @@ TEST(Nonblocking, ABusyCommunicatorTakesNoCallsButCanBeAborted) {
       2,
       [&](int rank, ncclComm_t& comm) {
         settled.arrive_and_wait();
-        if (rank == 1) {  // whom rank 0 waits for in vain
+        if (rank == 1) {  // rank 0 waits for it in vain
           std::this_thread::sleep_for(100ms);
         } else {
           std::int32_t x = 0;

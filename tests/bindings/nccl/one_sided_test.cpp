@@ -1,4 +1,4 @@
-// Windows, puts and signals: what arrives, in which order, and who is refused.
+// Windows, puts and signals: what arrives, in which order, and which calls are refused.
 #include <gtest/gtest.h>
 
 #include <array>

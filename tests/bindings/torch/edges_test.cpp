@@ -228,8 +228,8 @@ Tensor numbers(at::IntArrayRef sizes, int seed) {
   return ((at::arange(count, at::kFloat) * 7 + seed) % 5 - 2).view(sizes);
 }
 
-// Shards of what ranks share: four ranks, of which each two have a layer's halves, in bfloat16 with
-// a master of float32.
+// Shards of layers that ranks share: of four ranks, each two have a layer's halves, in bfloat16
+// with a master of float32.
 TEST(TorchEdges, SharedLayersTrainInMixedPrecision) {
   const Tensor w = numbers({6, 4}, 1).requires_grad_();
   for (const int data : {0, 1}) at::linear(numbers({3, 4}, data), w).square().sum().backward();

@@ -1,5 +1,5 @@
-// A layer of experts that ranks share is what torch computes on one rank by a loop over experts,
-// forward and backward, and so are the averages of its gradients. Ranks are threads.
+// A layer of experts that ranks share gives the same as torch on one rank by a loop over experts,
+// forward and backward, and so do the averages of its gradients. Ranks are threads.
 #include "bindings/torch/experts.h"
 
 #include <ATen/ATen.h>

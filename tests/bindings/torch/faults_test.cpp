@@ -42,7 +42,8 @@ TEST(TorchDataParallel, AveragesWhereGradientsAre) {
       EXPECT_TRUE(at::equal(module.b.grad(), 3 * module.a));
       EXPECT_EQ(module.a.grad().const_data_ptr(), ddp.engine().gradient(0));
     }
-    // Two micro-batches, of which the second is communicated; and gradients that stay, as in torch.
+    // Two micro-batches; the ranks communicate after the second. And gradients that stay, as in
+    // torch.
     module.zero_grad();
     const auto calls = [&] { return axis.traffic()[Collective::all_reduce].calls; };
     const auto before = calls();
@@ -225,7 +226,7 @@ TEST(TorchDataParallel, RefusesWhatItCannotCarry) {
   });
 }
 
-// In the middle of a step: the others end, and say who was lost.
+// In the middle of a step: the others end, and say which rank was lost.
 TEST(TorchRanks, ThatAreKilledEndTheOthers) {
   int round = 0;
   for (const std::string shard : {"none", "fsdp", "zero2"}) {

@@ -141,7 +141,7 @@ int passes_over_weights(const std::function<void()>& body) {
   return passes;
 }
 
-/// The module with torch's layer, of which gradients are copied.
+/// The module with torch's layer, so that gradients are copied.
 Tensor by_torch(const Module& module, const Tensor& x) {
   return at::linear(x, module.linear->weight, module.linear->bias).square().sum();
 }

@@ -78,7 +78,7 @@ void expect_equals_one_rank(int ranks, const Options& o) {
     const int first = rank / (data * o.tp) * data * o.tp + rank % o.tp;
     EXPECT_TRUE(at::equal(result.parameters, results[static_cast<std::size_t>(first)].parameters))
         << "bits of rank " << rank << " are not those of rank " << first;
-    if (o.tp > 1 || o.pp > 1) continue;  // parts, of which the losses and norms speak
+    if (o.tp > 1 || o.pp > 1) continue;  // parts: the losses and norms speak for them
     ASSERT_EQ(result.parameters.sizes(), expected.parameters.sizes());
     EXPECT_LE((result.parameters - expected.parameters).abs().max().item<double>(), 1e-12);
   }

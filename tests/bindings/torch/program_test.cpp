@@ -64,7 +64,7 @@ std::set<std::string> names(const std::vector<Span>& spans) {
   return result;
 }
 
-// That a unit's gradients travel while an earlier layer's are computed is what a trace is for.
+// A trace shows that a unit's gradients travel while an earlier layer's are computed.
 TEST(Train, WritesATraceOfAllRanks) {
   const auto file = std::filesystem::temp_directory_path() / fmt::format("trace.{}", getpid());
   Job job(train(2, "--steps 3 --shard zero2 --trace " + file.string()));
@@ -278,7 +278,7 @@ std::map<int, double> losses(const std::string& out) {
   return result;
 }
 
-// What is estimated is what is carried.
+// The ranks carry the estimated bytes.
 TEST(Train, PrintsTheEstimateBesideWhatItMeasures) {
   for (const char* const mix : {"", "--shard zero2", "--shard fsdp --replicas 2", "--tp 2",
                                 "--dp 2 --tp 2 --sequence --shard fsdp", "--pp 2 --micro-batches 4",

@@ -39,7 +39,7 @@ Tensor numbers(at::IntArrayRef sizes, int seed) {
       .view(sizes);
 }
 
-/// Two layers, of which the second is used in some steps only.
+/// Two layers; some steps alone use the second.
 struct Towers : torch::nn::Module {
   explicit Towers(at::ScalarType type = at::kDouble) {
     for (const auto& layer : {first, second}) {

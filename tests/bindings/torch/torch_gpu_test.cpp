@@ -1,4 +1,4 @@
-// Modules on a TorchGpu. Threads stand in for the GPU (cuda_host_device.h), whose memory is the
+// Modules on a TorchGpu. Threads stand in for the GPU (cuda_host_device.h); its memory is the
 // host's, so the tensors over it are CPU tensors; all else takes the way of a GPU: collectives on
 // streams, memory of the device, torch's arithmetic on it. The results are those of the host.
 #include "bindings/torch/torch_gpu.h"

@@ -339,7 +339,7 @@ TEST(TorchBuffers, OfShardsAreThoseOfTheFirstRankAfterEachStep) {
 // --- Layers that ranks share
 // -------------------------------------------------------------------------
 
-/// One of some ranks, of which the others are not there: what it sends, it has.
+/// One of several ranks; the others are not there, so its calls do nothing.
 struct AxisAlone final : parallel::Axis {
   AxisAlone(int rank, int size) : Axis(rank, size) {}
   std::unique_ptr<parallel::Pending::Work> begin(const Call&) override { return nullptr; }

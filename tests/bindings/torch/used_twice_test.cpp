@@ -1,5 +1,5 @@
 // Layers that a step uses more than once: towers that share their weights, a layer on its own
-// output. All contributions to a gradient count, whoever makes them, and whenever.
+// output. All contributions to a gradient count, whatever makes them, and whenever.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/variable.h>

@@ -1,4 +1,4 @@
-// Data of which sums are exact: small whole numbers, other ones for each seed and position.
+// Data with exact sums: small whole numbers, other ones for each seed and position.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,6 +1,6 @@
-// Ranks whose vectors lie in windows by libtutti_windows.so alone (`tutti run --windows`): calls
-// are right, reach the other ranks' memory, and stay right where a rank forks between calls and
-// within them.
+// Ranks with vectors that lie in windows by libtutti_windows.so alone (`tutti run --windows`):
+// calls are right, reach the other ranks' memory, and stay right where a rank forks between calls
+// and within them.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <tutti/tutti.h>

@@ -1,5 +1,5 @@
-// A library whose constructor registers handlers of fork() that allocate large blocks, before the
-// program has done anything, as libraries do that have threads of their own.
+// A library with a constructor that registers handlers of fork(), which allocate large blocks,
+// before the program has done anything, as libraries do that have threads of their own.
 #include <pthread.h>
 
 #include <atomic>

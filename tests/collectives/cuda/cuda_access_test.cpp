@@ -24,7 +24,7 @@ constexpr std::uint32_t kLineData = 120;  // of a line, once
 constexpr std::uint32_t kThreads = 16;
 
 /// `access(offset, bytes)` for a thread's parts of `bytes` in lines of 120, as LL128 once cut them:
-/// eight threads a line, 16 bytes each and 8 for the last, whose other half was the flag.
+/// eight threads a line, 16 bytes each and 8 for the last; its other half was the flag.
 template <class Access>
 void each_part(std::uint32_t thread, std::uint32_t bytes, const Access& access) {
   const std::uint32_t part = thread % 8;

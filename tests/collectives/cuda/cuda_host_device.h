@@ -1,7 +1,7 @@
 // A device whose thread blocks are threads of this process: the CUDA executor's step logic,
 // compiled for the host. A launch runs all its blocks side by side and returns when they have
-// ended. The threads of a block, and its warps, are emulated by fibers (fibers.h), so what runs
-// here is what a GPU runs, but for the instructions themselves.
+// ended. The threads of a block, and its warps, are emulated by fibers (fibers.h), so the same code
+// runs here as on a GPU, but for the instructions themselves.
 //
 // Stores that a GPU orders by nothing are kept back for a while and carried out in an order that a
 // seed decides; the next release store of the block comes after them all.

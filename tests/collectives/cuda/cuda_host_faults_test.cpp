@@ -54,7 +54,7 @@ TEST_P(CudaHostFaults, DeadlineLeavesTheWait) {
   EXPECT_NE(std::string(failure->what()).find("operation #1 (lane 0, copy 0, tile 0, step "),
             std::string::npos)
       << failure->what();
-  // Whoever comes later does not wait at all.
+  // A rank that comes later does not wait at all.
   const auto began = std::chrono::steady_clock::now();
   for (int r = 0; r < 3; ++r) all.executor(r).set_limits({0ns});
   for (int r = 0; r < 3; ++r) all.executor(r).abort();

@@ -149,8 +149,8 @@ TEST(CudaProtocols, AreChosenOfThoseAllowed) {
   EXPECT_EQ(chosen(1 << 20, ""), simple) << "LL128 reduces by sums alone";
 }
 
-// An H200 has 132 multiprocessors, of which four stay free. From 16 MiB on all others are used,
-// whatever the number of ranks, and no copy has a tile more than another.
+// An H200 has 132 multiprocessors; four stay free. From 16 MiB on all others are used, whatever the
+// number of ranks, and no copy has more tiles than another.
 TEST(CudaBlocks, FillAGpuEvenly) {
   PlanHeader plan;
   for (std::uint32_t ranks = 1; ranks <= 8; ++ranks) {

@@ -45,15 +45,15 @@ struct DeviceCase {
   std::uint32_t lanes = 1;
   std::size_t misalign = 0;  // elements that buffers are off their alignment
   bool canonical = false;    // DeviceBinding::canonical
-  // Instead of the algorithm's plan; outlives the ranks, who know it by its address. With what is
-  // done to a user's plan before it runs (collectives/needs.h).
+  // Instead of the algorithm's plan; outlives the ranks, because they know it by its address. With
+  // what is done to a user's plan before it runs (collectives/needs.h).
   const Plan* plan = nullptr;
 
   std::string text(int ranks) const;
 };
 
-/// What a test needs of a device besides the executor's interface. The defaults fit a device that
-/// has the host's memory and does everything at once.
+/// A device in a test: the executor's interface, and what else a test needs. The defaults fit a
+/// device that has the host's memory and does everything at once.
 struct DeviceUnderTest {
   device::Device& device;
   std::function<void(std::byte* to, const std::byte* from, std::size_t bytes)> download =

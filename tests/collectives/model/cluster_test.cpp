@@ -177,7 +177,7 @@ TEST(ClusterPrediction, FollowsTheMachine) {
   EXPECT_GT(a100.us(), 1.3 * h100.us());
   call.bytes = 8;
   EXPECT_EQ(predict_nccl(cluster("8xA100", 1), call).front().protocol, GpuProtocol::ll);
-  // With SHARP hosts send half, so that NVLink is what limits.
+  // With SHARP hosts send half, so that NVLink is the limit.
   call.bytes = 1 << 30;
   call.algorithm = "switch";
   EXPECT_LT(predict_nccl(cluster("8xH100", 16, "ib 8x400G sharp"), call).front().us(),

@@ -1,6 +1,6 @@
-// Ranks on several hosts: every algorithm is proved for many shapes, no plan that may run addresses
-// memory of another host, what crosses between hosts is what formulas say, to the byte, and what is
-// chosen sends little across, in few hops.
+// Ranks on several hosts: every algorithm is proved for many shapes; no plan that may run addresses
+// memory of another host; plans send between hosts what formulas say, to the byte; and the chosen
+// plans send little across, in few hops.
 #include "collectives/model/hosts.h"
 
 #include <fmt/format.h>
@@ -221,8 +221,8 @@ TEST(Hosts, HierarchicalPlansSendAcrossWhatTheFormulaSays) {
   }
 }
 
-// S bytes, of which host k's ranks own its part n_k / n: it sends its sums of the rest, and its
-// own results to all others. With equal hosts that is 2 (H-1)/H S for all_reduce.
+// S bytes. Host k's ranks own the part n_k / n of them: the host sends its sums of the rest, and
+// its own results to all others. With equal hosts that is 2 (H-1)/H S for all_reduce.
 TEST(Hosts, EachHostSendsItsShare) {
   for (const std::vector<int>& host : kShapes) {
     const auto n = static_cast<std::uint64_t>(host.size());
@@ -341,11 +341,11 @@ double time_of_one_message(const MessageCost& message, double busy) {
 TEST(Simulate, WhatSendsCarriesAndReceivesAMessageDoesSoAtOnce) {
   EXPECT_EQ(time_of_one_message({100, 100, 100, 1, 1}, 0), 10 + 3 * 100 + 1000 + 3);
   EXPECT_EQ(time_of_one_message({100, 100, 100, 0.1, 0.1}, 0), 10 + 10 + 100 + 1000 + 10 + 3);
-  // Whoever is the slowest.
+  // Each one as the slowest.
   EXPECT_EQ(time_of_one_message({500, 100, 100, 0.1, 0.1}, 0), 10 + 500 + 10 + 1000 + 10 + 3);
   EXPECT_EQ(time_of_one_message({100, 500, 100, 0.1, 0.1}, 0), 10 + 10 + 500 + 1000 + 10 + 3);
   EXPECT_EQ(time_of_one_message({100, 100, 500, 0.1, 0.1}, 0), 10 + 10 + 10 + 1000 + 500 + 3);
-  // Who has something else to do receives later.
+  // A receiver that has something else to do receives later.
   EXPECT_EQ(time_of_one_message({100, 100, 100, 0.1, 0.1}, 5000), 5000 + 100 + 3);
 }
 

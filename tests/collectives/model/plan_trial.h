@@ -1,4 +1,4 @@
-// Every plan that there is for a cluster, tried: the yardstick for whoever chooses among few.
+// Every plan that there is for a cluster, tried: the yardstick for a choice among few.
 #pragma once
 
 #include "collectives/cluster/cluster.h"

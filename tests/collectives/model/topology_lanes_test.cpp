@@ -154,7 +154,7 @@ TEST(EqualRings, FillAMesh) {
   EXPECT_EQ(seven.full.size(), 56u);
   EXPECT_TRUE(seven.best);
   EXPECT_NEAR(seven.at_most, 7 * 48, 1e-4);
-  // With fewer it is what these can: a link each, and a second time.
+  // Fewer rings carry as much as they can: a link each, and a second time.
   EXPECT_NEAR(checked_equal(g, of(kRing), 3).bandwidth, 3 * 48, 1e-6);
   EXPECT_NEAR(checked_equal(graph_of_text(kMesh), of(kRing), 8).bandwidth, 240, 1e-6);
   EXPECT_EQ(checked_equal(graph_of_text(kSwitched), of(kRing), 8).lanes.size(), 1u);
@@ -438,7 +438,7 @@ TEST(RealMachines, AreAsGoodAsTunedByHand) {
       }
       const double ours = find_lanes(g, 0, of(kRing, several, true)).bandwidth;
       EXPECT_GE(ours, theirs * (1 - 1e-6)) << match["file"] << " " << model["ringBase"];
-      // And as lanes of equal share, which is what either library runs.
+      // And as lanes of equal share: both libraries run those.
       const double equal = checked_equal(g, of(kRing, several, true), 16).bandwidth;
       const double theirs_equal = equal_bandwidth(g, orders, ports);
       EXPECT_GE(equal, theirs_equal * (1 - 1e-6)) << match["file"] << " " << model["ringBase"];

@@ -60,7 +60,7 @@ def register() -> None:
     """Makes "tutti" a backend of torch.distributed; may be called again."""
     if "TUTTI" in _dist.Backend._plugins:
         return
-    # As what one gets without a choice there stays what it was.
+    # Restored below: a program that does not choose a backend gets the same one as before.
     before = dict(_dist.Backend.default_device_backend_map)
     _dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
     _dist.Backend.default_device_backend_map.update(before)

@@ -62,7 +62,7 @@ def _compiler() -> list[str]:
 
 def _cache() -> pathlib.Path:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if home.startswith("~"):  # a user whom the system does not know, as in some containers
+    if home.startswith("~"):  # a user that the system does not know, as in some containers
         raise ImportError(
             f"tutti.torch: the backend has to be compiled for PyTorch {torch.__version__} once{_ready()}, but "
             "this user has no home folder: have XDG_CACHE_HOME name a folder for it that can be written"

@@ -23,7 +23,7 @@ class Module:
     """The library in a file."""
 
     def __init__(self, file: pathlib.Path):
-        # PyDLL: the calls hold the interpreter's lock, and what they raise is raised here.
+        # PyDLL: the calls hold the interpreter's lock, and their exceptions are raised here.
         library = ctypes.PyDLL(str(file))
         library.tutti_c10d_torch_version.restype = ctypes.c_char_p
         library.tutti_c10d_set_main_thread.argtypes = [ctypes.c_ulong]

@@ -13,7 +13,7 @@ from ranks import Failed, run
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-WORLD = 4  # whose sums depend on their order: of three ranks they may happen to be the same
+WORLD = 4  # their sums depend on the order: of three ranks they may happen to be the same
 
 
 @contextmanager

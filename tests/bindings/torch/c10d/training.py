@@ -161,7 +161,7 @@ def functional(rank, world):
     out.append(fc.reduce_scatter_tensor(x, "avg", 0, every))
     out.append(fc.all_to_all_single(x, None, None, every))
     out.append(fc.broadcast(x, 1, every))
-    # The exchange of context parallelism, whose attention PyTorch has for GPUs alone.
+    # The exchange of context parallelism. PyTorch has its attention for GPUs alone.
     out.append(fc.permute_tensor(x, [(r + 1) % world for r in every], every))
     out += fc.all_reduce_coalesced([x, 2 * x], "max", every)
     out += fc.all_gather_into_tensor_coalesced([x, 2 * x], every)

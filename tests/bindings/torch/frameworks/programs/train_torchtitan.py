@@ -71,7 +71,7 @@ data = degrees["shard"] * degrees["replicate"]
 loss_of = config.loss.loss_fn.build()
 losses = []
 for step in range(3):
-    # Eight sequences, of which a rank has its part. torchtitan adds the gradients of the parts up.
+    # Eight sequences; each rank has its part. torchtitan adds the gradients of the parts up.
     tokens = torch.randint(500, (8, 65), generator=torch.Generator().manual_seed(step))
     mine = tokens.chunk(data)[batch]
     optimizers.zero_grad()
