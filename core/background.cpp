@@ -165,13 +165,17 @@ void pause_for(std::chrono::nanoseconds time) {
   std::this_thread::sleep_for(time);
 }
 
-std::chrono::nanoseconds next_pause(std::chrono::steady_clock::time_point begun) {
+std::chrono::nanoseconds next_pause(std::chrono::steady_clock::time_point begun,
+                                    std::size_t ranks) {
   using namespace std::chrono_literals;
   using Duration = std::chrono::steady_clock::duration;
-  return std::clamp<Duration>((std::chrono::steady_clock::now() - begun) / 8, 50us, 10ms);
+  return std::clamp<Duration>((std::chrono::steady_clock::now() - begun) / 8, 50us,
+                              among(ranks, Duration(10ms)));
 }
 
-void pause_in_wait(std::chrono::steady_clock::time_point begun) { pause_for(next_pause(begun)); }
+void pause_in_wait(std::chrono::steady_clock::time_point begun, std::size_t ranks) {
+  pause_for(next_pause(begun, ranks));
+}
 
 void throw_no_thread(std::string_view what, const std::system_error& error) {
   throw Error(ErrorCode::system,

@@ -49,11 +49,19 @@ class Interruptible {
 int stop_descriptor();
 /// Sleeps for `time`; throws Error(aborted) if this thread must_stop().
 void pause_for(std::chrono::nanoseconds time);
-/// The next pause of a wait that has `begun` then: an eighth of that time, but 10 ms at most, as
-/// many ranks may wait on a few cores for some that need them.
-std::chrono::nanoseconds next_pause(std::chrono::steady_clock::time_point begun);
+/// `time`, longer where more than 64 `ranks` of a host may wait at once: their looks must not take
+/// the cores from the ranks for which they wait.
+template <class Duration>
+constexpr Duration among(std::size_t ranks, Duration time) {
+  constexpr std::size_t kCrowd = 64;
+  return ranks > kCrowd ? time * static_cast<long>(ranks / kCrowd) : time;
+}
+/// The next pause of a wait that has `begun` then: an eighth of that time, but among(ranks, 10 ms)
+/// at most.
+std::chrono::nanoseconds next_pause(std::chrono::steady_clock::time_point begun,
+                                    std::size_t ranks = 1);
 /// Sleeps for that time as above. wait_until() (wait.h) is the whole loop.
-void pause_in_wait(std::chrono::steady_clock::time_point begun);
+void pause_in_wait(std::chrono::steady_clock::time_point begun, std::size_t ranks = 1);
 
 /// Turns the exception of std::thread, for `what`, into Error(system).
 [[noreturn]] void throw_no_thread(std::string_view what, const std::system_error& error);

@@ -38,8 +38,7 @@ struct alignas(kCacheLine) UnevenCounts {
 
 enum Presence : std::uint32_t {
   kJoined = 1,
-  kCmaWorks = 2,
-  kLeft = 4,
+  kLeft = 2,
 };
 
 /// A wait that takes long, for a program that looks from outside (nameplate.h).
@@ -70,8 +69,10 @@ struct alignas(4096) ControlBlock {
   CallersWaits callers;
   alignas(kCacheLine) std::atomic<std::uint32_t> state;  // Presence bits
   // Only those of a host's first rank are used: its word on whether all have joined (joining.h),
-  // the first failure, and what is found out for all.
+  // how many of the host's have, the first failure, and what is found out for all.
   alignas(kCacheLine) std::atomic<std::uint64_t> joining;
+  std::atomic<std::uint32_t> joined;       // so many ranks have,
+  std::atomic<std::uint32_t> without_cma;  // of which so many cannot read the others' memory
   FailureRecord failure;
   Findings findings;
   // Independent series of operations, each numbered from 1; `progress` is about the first.

@@ -79,10 +79,10 @@ void ControlBlocks::show_nameplate() {
 }
 
 void ControlBlocks::get_segment(std::size_t bytes, std::size_t mapped, Deadline deadline) {
-  constexpr auto kLookEvery = std::chrono::milliseconds(20);
   HostPeers& host_peers = members_.host_peers();
   std::vector<int> here;
   for (const int r : members_.ranks_here()) here.push_back(members_.member(r));
+  const auto look_every = among(here.size(), std::chrono::milliseconds(20));
   const std::uint64_t key = members_.key(members_.ranks_here().front());
   const int from = host_peers.pass_from(here);
   if (from < 0) segment_ = SharedMemory::create(Nameplate::kSegment, bytes, mapped);
@@ -90,7 +90,7 @@ void ControlBlocks::get_segment(std::size_t bytes, std::size_t mapped, Deadline 
     const int giver = members_.rank_of(from);
     const auto now = std::chrono::steady_clock::now();
     try {
-      segment_ = host_peers.receive(from, key, bytes, mapped, std::min(deadline, now + kLookEvery));
+      segment_ = host_peers.receive(from, key, bytes, mapped, std::min(deadline, now + look_every));
     } catch (const Error& e) {
       if (e.code() == ErrorCode::peer_lost) throw_absence(absence(members_, giver, true));
       // This one could not take it.
@@ -104,6 +104,7 @@ void ControlBlocks::get_segment(std::size_t bytes, std::size_t mapped, Deadline 
 }
 
 std::optional<Failure> ControlBlocks::refusal() const {
+  if (!members_.host_peers().has_refusals()) return std::nullopt;
   for (const int r : members_.ranks_here()) {
     if (r == members_.rank() || (blocks_.front() != nullptr && has_joined(r))) continue;
     const std::optional<int> because_of =

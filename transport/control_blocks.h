@@ -36,7 +36,6 @@ class ControlBlocks {
   /// That some rank of this host has not joined and will not.
   std::optional<Failure> refusal() const;
   bool has_joined(int rank) const { return has(rank, kJoined); }
-  bool has_cma(int rank) const { return has(rank, kCmaWorks); }
   bool has_left(int rank) const { return has(rank, kLeft); }
 
   /// Wakes the ranks of this host that sleep on their doorbells, and the threads of this rank that

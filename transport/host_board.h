@@ -23,13 +23,14 @@ class HostBoard {
   static constexpr char kLabel[] = "tutti-host";
   /// Of a board for so many ranks.
   static std::size_t bytes(std::size_t ranks) {
-    return ranks * (sizeof(LifeWord) + sizeof(Refusals));
+    return sizeof(Head) + ranks * (sizeof(LifeWord) + sizeof(Refusals));
   }
 
   HostBoard(std::shared_ptr<SharedMemory> memory, std::size_t ranks)
       : memory_(std::move(memory)),
-        lives_(reinterpret_cast<LifeWord*>(memory_->data())),
-        refusals_(reinterpret_cast<Refusals*>(memory_->data() + ranks * sizeof(LifeWord))) {}
+        head_(reinterpret_cast<Head*>(memory_->data())),
+        lives_(reinterpret_cast<LifeWord*>(head_ + 1)),
+        refusals_(reinterpret_cast<Refusals*>(lives_ + ranks)) {}
 
   const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
   LifeWord& life(int place) const { return lives_[place]; }
@@ -43,7 +44,10 @@ class HostBoard {
     // release, twice: a reader that finds the id finds what belongs to it.
     next.because_of.store(because_of, std::memory_order_release);
     next.id.store(id, std::memory_order_release);
+    head_->refusals.fetch_add(1, std::memory_order_release);
   }
+  /// Whether any place has refused any communicator.
+  bool has_refusals() const { return head_->refusals.load(std::memory_order_acquire) > 0; }
   /// The rank because of which place `place` will not join communicator `id`; none: it has not said
   /// so.
   std::optional<std::uint64_t> refusal(int place, std::uint64_t id) const {
@@ -67,7 +71,12 @@ class HostBoard {
   };
   static_assert(sizeof(Refusals) % kCacheLine == 0);
 
+  struct alignas(kCacheLine) Head {
+    std::atomic<std::uint64_t> refusals;
+  };
+
   std::shared_ptr<SharedMemory> memory_;
+  Head* head_;
   LifeWord* lives_;
   Refusals* refusals_;
 };

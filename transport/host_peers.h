@@ -139,6 +139,8 @@ class HostPeers : WindowObserver {
   /// The peer because of which `peer` has (-1: for other reasons, or one that is not known here);
   /// none where it has not, or where that has not come yet.
   std::optional<int> refusal(int peer, std::uint64_t id);
+  /// Whether any peer of this host has refused any communicator.
+  bool has_refusals();
 
   /// Makes `window` known to `peers`, once, before its id is used in a message to them. They are
   /// told when it is freed, too.

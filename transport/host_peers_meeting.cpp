@@ -167,11 +167,12 @@ void HostPeers::share_board(Meeting& meeting, std::span<const int> here, std::ui
   const int from = pass_from(here);
   std::shared_ptr<SharedMemory> memory;
   if (from < 0) memory = SharedMemory::create(HostBoard::kLabel, bytes);
+  const auto look_again = among(here.size(), kLookAgain);
   auto refused_since = Clock::time_point::max();
   while (memory == nullptr) {
     const auto now = Clock::now();
     try {
-      memory = receive(from, key, bytes, bytes, std::min(deadline, now + kLookAgain));
+      memory = receive(from, key, bytes, bytes, std::min(deadline, now + look_again));
     } catch (const Error& e) {
       if (e.code() != ErrorCode::timed_out) throw;
       look_at_givers(here, refused_since);

@@ -221,6 +221,10 @@ FileDescriptor HostPeers::find_descriptor(int peer, std::uint64_t key) {
 }
 
 FileDescriptor HostPeers::receive(int peer, std::uint64_t key, Deadline deadline) {
+  const auto moment = [&] {
+    const std::lock_guard lock(mutex_);
+    return among(peers_.size(), kMoment);
+  }();
   for (;;) {
     FileDescriptor fd = find_descriptor(peer, key);
     if (fd) return fd;
@@ -228,7 +232,7 @@ FileDescriptor HostPeers::receive(int peer, std::uint64_t key, Deadline deadline
     if (now >= deadline) throw_late(peer);
     throw_if_stopping();
     // Until something comes; what is left to be done without that can wait for a moment.
-    wait_for(incoming_.fd(), POLLIN, std::min(deadline, now + kMoment));
+    wait_for(incoming_.fd(), POLLIN, std::min(deadline, now + moment));
   }
 }
 
@@ -273,6 +277,14 @@ std::optional<int> HostPeers::refusal(int peer, std::uint64_t id) {
   if (!p.shares) return std::nullopt;
   const auto because_of = p.shares->board->refusal(p.place, id);
   return because_of ? std::optional(number_of(*because_of)) : std::nullopt;
+}
+
+bool HostPeers::has_refusals() {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(meetings_, [](const auto& known) {
+    const auto meeting = known.lock();
+    return meeting && meeting->board && meeting->board->has_refusals();
+  });
 }
 
 void HostPeers::announce(const WindowMemory& window, std::span<const int> peers) {

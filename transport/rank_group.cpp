@@ -74,7 +74,10 @@ RankGroup::RankGroup(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Netw
                                      layout_of(*this, shape).links)) {
   const bool cma = says.allows_cma && cma_works();
   if (says.lay_out) says.lay_out(control());
-  control().state.store(kJoined | (cma ? kCmaWorks : 0U), std::memory_order_release);
+  control().state.store(kJoined, std::memory_order_release);
+  ControlBlock& first = blocks_.first_here();
+  if (!cma) first.without_cma.fetch_add(1, std::memory_order_relaxed);
+  first.joined.fetch_add(1, std::memory_order_acq_rel);
   join_host(deadline);
   if (Joining* const joining = liveness_.joining()) join_other_hosts(*joining, deadline);
   liveness_.begin();
@@ -117,27 +120,26 @@ Joining::State RankGroup::decide_here(Joining::State state) {
 }
 
 void RankGroup::join_host(Deadline deadline) {
-  constexpr auto kLookForRefusals = std::chrono::milliseconds(20);
   const auto begun = Clock::now();
-  auto look_again = begun + kLookForRefusals;
   const Joining* const joining = liveness_.joining();
-  for (const int r : ranks_here()) {
-    while (!blocks_.has_joined(r)) {
-      if (joining != nullptr && joining->state() == Joining::kFailed) liveness_.throw_failure();
-      if (Clock::now() > deadline) give_up(absence(*this, r, false));
-      if (const auto lost = absence_elsewhere(*this, network_.get())) give_up(*lost);
-      if (Clock::now() >= look_again) {  // which costs system calls
-        look_again = Clock::now() + kLookForRefusals;
-        if (const auto refused = blocks_.refusal()) give_up(*refused);
-      }
-      host_peers().drain();
-      for (const int dead : liveness_.ending_ranks()) {
-        if (!blocks_.has_joined(dead)) give_up(absence(*this, dead, true));
-      }
-      pause_in_wait(begun);
+  const ControlBlock& first = blocks_.first_here();
+  // acquire: what the others have said of themselves is seen.
+  while (first.joined.load(std::memory_order_acquire) < ranks_here().size()) {
+    if (joining != nullptr && joining->state() == Joining::kFailed) liveness_.throw_failure();
+    if (Clock::now() > deadline) {
+      const auto missing =
+          std::ranges::find_if(ranks_here(), [&](int r) { return !blocks_.has_joined(r); });
+      if (missing != ranks_here().end()) give_up(absence(*this, *missing, false));
     }
-    cma_everywhere_ = cma_everywhere_ && blocks_.has_cma(r);
+    if (const auto lost = absence_elsewhere(*this, network_.get())) give_up(*lost);
+    if (const auto refused = blocks_.refusal()) give_up(*refused);
+    host_peers().drain();
+    for (const int dead : liveness_.ending_ranks()) {
+      if (!blocks_.has_joined(dead)) give_up(absence(*this, dead, true));
+    }
+    pause_in_wait(begun, ranks_here().size());
   }
+  cma_everywhere_ = first.without_cma.load(std::memory_order_relaxed) == 0;
   if (joining == nullptr && decide_here(Joining::kDone) == Joining::kFailed) {
     throw Error(ErrorCode::timed_out,
                 fmt::format("rank {} has joined the communicator too late: other ranks have given "
