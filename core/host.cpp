@@ -1,9 +1,13 @@
 #include "core/host.h"
 
+#include <fmt/format.h>
 #include <hwloc.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
 #include <thread>
 
 namespace tutti {
@@ -25,6 +29,42 @@ std::vector<CoreSet> domains_of(hwloc_topology_t topology, hwloc_obj_type_t kind
     }
   }
   return domains;
+}
+
+std::string first_line(const std::string& file) {
+  std::string line;
+  std::getline(std::ifstream(file), line);
+  return line;
+}
+
+/// "0-3,8": what the kernel writes.
+CoreSet listed_cores(const std::string& list) {
+  CoreSet cores;
+  std::istringstream text(list);
+  for (std::string range; std::getline(text, range, ',');) {
+    std::size_t first = 0, last = 0;
+    const int numbers = std::sscanf(range.c_str(), "%zu-%zu", &first, &last);
+    if (numbers == 1) last = first;
+    for (std::size_t c = first; numbers > 0 && c <= last && c < cores.size(); ++c) cores.set(c);
+  }
+  return cores;
+}
+
+/// The cores of the last-level cache of core `core`, or, if there is none, of its NUMA node.
+CoreSet domain_with(std::size_t core) {
+  constexpr int kMostCaches = 10;
+  const std::string caches = fmt::format("/sys/devices/system/cpu/cpu{}/cache/index", core);
+  for (int i = kMostCaches; i-- > 0;) {
+    if (first_line(fmt::format("{}{}/level", caches, i)) != "3") continue;
+    return listed_cores(first_line(fmt::format("{}{}/shared_cpu_list", caches, i)));
+  }
+  const std::string nodes = "/sys/devices/system/node/";
+  const CoreSet numbers = listed_cores(first_line(nodes + "has_cpu"));
+  for (std::size_t n = numbers._Find_first(); n < numbers.size(); n = numbers._Find_next(n)) {
+    const CoreSet cores = listed_cores(first_line(fmt::format("{}node{}/cpulist", nodes, n)));
+    if (cores[core]) return cores;
+  }
+  return {};
 }
 
 Host look() {
@@ -65,10 +105,10 @@ CoreSet allowed_cores() {
 }
 
 int domain_of(const CoreSet& cores) {
-  for (const CoreSet& domain : host().domains) {
-    if ((cores & ~domain).none()) return static_cast<int>(domain._Find_first());
-  }
-  return -1;
+  const std::size_t first = cores._Find_first();
+  if (first == cores.size()) return -1;
+  const CoreSet domain = domain_with(first);
+  return domain.any() && (cores & ~domain).none() ? static_cast<int>(domain._Find_first()) : -1;
 }
 
 }  // namespace tutti

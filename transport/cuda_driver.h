@@ -10,8 +10,11 @@
 
 namespace tutti {
 
-/// dlopen() of the driver; null where there is none.
-inline void* open_cuda_driver() { return dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); }
+/// dlopen() of the driver, once; null where there is none.
+inline void* open_cuda_driver() {
+  static void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  return library;
+}
 
 struct CudaDriver {
   decltype(&::cuInit) init;
