@@ -11,8 +11,6 @@
 namespace tutti::detail {
 namespace {
 
-constexpr long kMost = 1'000'000;  // ns
-
 std::uint32_t* word(Doorbell& doorbell) {
   return reinterpret_cast<std::uint32_t*>(&doorbell.rings);
 }
@@ -25,7 +23,8 @@ void ring_now(Doorbell& doorbell) {
   syscall(SYS_futex, word(doorbell), FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-void sleep_now(std::span<Doorbell* const> doorbells, std::span<const std::uint32_t> seen) {
+void sleep_now(std::span<Doorbell* const> doorbells, std::span<const std::uint32_t> seen,
+               std::chrono::nanoseconds most) {
   if (doorbells.size() > 1) {
     std::array<futex_waitv, kMostBells> waits{};
     for (std::size_t b = 0; b < doorbells.size(); ++b) {
@@ -35,7 +34,7 @@ void sleep_now(std::span<Doorbell* const> doorbells, std::span<const std::uint32
     }
     timespec until{};
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += kMost;
+    until.tv_nsec += most.count();
     if (until.tv_nsec >= 1'000'000'000) {
       until.tv_nsec -= 1'000'000'000;
       ++until.tv_sec;
@@ -46,8 +45,8 @@ void sleep_now(std::span<Doorbell* const> doorbells, std::span<const std::uint32
     }
     // Before Linux 5.16, and where a sandbox refuses the call, the first doorbell alone is heard.
   }
-  const timespec most{0, kMost};
-  syscall(SYS_futex, word(*doorbells[0]), FUTEX_WAIT, seen[0], &most, nullptr, 0);
+  const timespec time{0, most.count()};
+  syscall(SYS_futex, word(*doorbells[0]), FUTEX_WAIT, seen[0], &time, nullptr, 0);
 }
 
 }  // namespace tutti::detail

@@ -43,13 +43,14 @@ inline RemoteDoorbell* remote(Doorbell& doorbell) {
 
 namespace detail {
 void ring_now(Doorbell& doorbell);
-/// Until one of `doorbells` has been rung since it had shown `seen`, at most a millisecond.
-void sleep_now(std::span<Doorbell* const> doorbells, std::span<const std::uint32_t> seen);
+/// Until one of `doorbells` has been rung since it had shown `seen`, or for `most`, under a second.
+void sleep_now(std::span<Doorbell* const> doorbells, std::span<const std::uint32_t> seen,
+               std::chrono::nanoseconds most);
 }  // namespace detail
 
 /// After a message was published or a slot freed.
 inline void ring(Doorbell& doorbell) {
-  // relaxed, without a fence: a doorbell that is missed costs the sleeper its time-out (1 ms).
+  // relaxed, without a fence: a doorbell that is missed costs the sleeper its time-out.
   if (doorbell.asleep.load(std::memory_order_relaxed) != Doorbell::kAwake)
     detail::ring_now(doorbell);
 }
@@ -57,16 +58,17 @@ inline void ring(Doorbell& doorbell) {
 /// More ring unheard.
 inline constexpr std::size_t kMostBells = 64;
 
-/// Sleeps until one of `doorbells` is rung, at most a millisecond, unless `ready` already holds.
+/// Sleeps until one of `doorbells` is rung, at most for `most`, unless `ready` already holds.
 template <class Ready>
-void sleep_unless(std::span<Doorbell* const> doorbells, Ready&& ready) {
+void sleep_unless(std::span<Doorbell* const> doorbells, Ready&& ready,
+                  std::chrono::nanoseconds most = std::chrono::milliseconds(1)) {
   doorbells = doorbells.first(doorbells.size() < kMostBells ? doorbells.size() : kMostBells);
   std::uint32_t seen[kMostBells];
   for (std::size_t b = 0; b < doorbells.size(); ++b) {
     seen[b] = doorbells[b]->rings.load(std::memory_order_relaxed);
     doorbells[b]->asleep.store(Doorbell::kAsleep, std::memory_order_seq_cst);
   }
-  if (!ready()) detail::sleep_now(doorbells, {seen, doorbells.size()});
+  if (!ready()) detail::sleep_now(doorbells, {seen, doorbells.size()}, most);
   for (Doorbell* b : doorbells) b->asleep.store(Doorbell::kAwake, std::memory_order_relaxed);
 }
 

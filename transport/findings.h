@@ -11,15 +11,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/wait.h"
+#include "core/background.h"
 
 namespace tutti {
 
 class Findings {
  public:
-  /// The answer, from 1 on, to `question` (not 0); 0: this rank is to find it, and to say() it.
-  std::uint8_t ask(std::uint64_t question) {
-    constexpr std::chrono::milliseconds kPatience(500);
+  /// The answer, from 1 on, to `question` (not 0); 0: this rank is to find it, and to say() it. So
+  /// many `ranks` may ask at once.
+  std::uint8_t ask(std::uint64_t question, std::size_t ranks) {
+    using Clock = std::chrono::steady_clock;
+    const auto patience = among(ranks, std::chrono::milliseconds(500));
     std::atomic<std::uint64_t>* const place = place_of(question);
     if (place == nullptr) return 0;
     std::uint64_t found = 0;
@@ -27,8 +29,11 @@ class Findings {
       return 0;
     }
     // Nothing but the answer itself is read, so no order is needed.
-    wait_until(deadline_after(kPatience),
-               [&] { return (found = place->load(std::memory_order_relaxed)) & kAnswer; });
+    for (const auto begun = Clock::now();
+         ((found = place->load(std::memory_order_relaxed)) & kAnswer) == 0 &&
+         Clock::now() - begun < patience;) {
+      pause_in_wait(begun, ranks);
+    }
     return static_cast<std::uint8_t>(found & kAnswer);
   }
   void say(std::uint64_t question, std::uint8_t answer) {

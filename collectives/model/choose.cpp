@@ -94,7 +94,8 @@ const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
   const auto all = algorithms();
   const std::uint64_t question = question_of(workload, size_class, memory_->platform.flags_in_data);
   if (findings != nullptr) {
-    const std::size_t known = findings->ask(question);
+    const std::size_t known =
+        findings->ask(question, static_cast<std::size_t>(memory_->platform.ranks));
     if (known > 0 && known <= all.size() && may_serve(all[known - 1], workload)) {
       chosen = &all[known - 1];
       return *chosen;

@@ -130,25 +130,25 @@ TEST(FirstFailure, ComesBackFromItsBytes) {
 
 TEST(Findings, AreFoundByTheFirstThatAsks) {
   const auto findings = std::make_unique<Findings>();
-  EXPECT_EQ(findings->ask(5), 0) << "this rank is to find it";
+  EXPECT_EQ(findings->ask(5, 1), 0) << "this rank is to find it";
   std::vector<std::thread> others;
   std::atomic<int> right{0};
   for (int i = 0; i < 8; ++i) {
-    others.emplace_back([&] { right += findings->ask(5) == 200 ? 1 : 0; });
+    others.emplace_back([&] { right += findings->ask(5, 1) == 200 ? 1 : 0; });
   }
   std::this_thread::sleep_for(20ms);
   findings->say(5, 200);
   for (std::thread& other : others) other.join();
   EXPECT_EQ(right, 8);
-  EXPECT_EQ(findings->ask(5), 200);
-  EXPECT_EQ(findings->ask(6), 0) << "another question";
+  EXPECT_EQ(findings->ask(5, 1), 200);
+  EXPECT_EQ(findings->ask(6, 1), 0) << "another question";
 }
 
 TEST(Findings, AreFoundAgainWhereTheFirstSaysNothing) {
   const auto findings = std::make_unique<Findings>();
-  EXPECT_EQ(findings->ask(5), 0);
+  EXPECT_EQ(findings->ask(5, 1), 0);
   const auto start = Clock::now();
-  EXPECT_EQ(findings->ask(5), 0);
+  EXPECT_EQ(findings->ask(5, 1), 0);
   EXPECT_GE(Clock::now() - start, 100ms);
   EXPECT_LT(Clock::now() - start, 10s);
 }
@@ -157,12 +157,12 @@ TEST(Findings, KeepAsManyAsHaveRoom) {
   const auto findings = std::make_unique<Findings>();
   // Numbers that want the same place, too.
   for (std::uint64_t q = 1; q <= 100; ++q) {
-    EXPECT_EQ(findings->ask(64 * q + q % 3), 0) << q;
+    EXPECT_EQ(findings->ask(64 * q + q % 3, 1), 0) << q;
     findings->say(64 * q + q % 3, static_cast<std::uint8_t>(q));
   }
   int kept = 0;
   for (std::uint64_t q = 1; q <= 100; ++q) {
-    const int found = findings->ask(64 * q + q % 3);
+    const int found = findings->ask(64 * q + q % 3, 1);
     EXPECT_TRUE(found == 0 || found == static_cast<int>(q)) << q;
     kept += found > 0 ? 1 : 0;
   }

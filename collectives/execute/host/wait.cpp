@@ -70,6 +70,7 @@ class Wait {
       crowded_ = crowded_ || job->policy().crowded;
       spans_hosts_ = spans_hosts_ || job->operation().spans_hosts();
       spins_ = std::min(spins_, job->policy().spins);
+      ranks_of_a_core_ = std::max(ranks_of_a_core_, job->policy().ranks_of_a_core);
       yields_for_ = std::min<Clock::duration>(
           yields_for_,
           kYieldFor * kYieldingRanks / std::max(job->policy().ranks_of_a_core, kYieldingRanks));
@@ -80,7 +81,7 @@ class Wait {
     if (spans_hosts_) waiting_for_hosts.fetch_sub(1, std::memory_order_relaxed);
     if (newest_ != began_ && is_callers()) end();
   }
-  // Ranks of a core: for so many, a rank sleeps once more before it looks.
+  // Ranks of a core: for so many, a rank sleeps a millisecond more before it looks.
   static constexpr int kCrowdOfASleep = 16, kMostCrowd = 512;
 
   Wait(const Wait&) = delete;
@@ -129,7 +130,7 @@ class Wait {
   /// What is done now and then for each job that does not move, whether others do or not.
   void look_after(Clock::time_point now) {
     for (Job* job : pending_) {
-      if (job->standstill().is_due(now, timeout_of(*job), crowd())) inspect(*job, now);
+      if (job->standstill().is_due(now, timeout_of(*job), seldom())) inspect(*job, now);
     }
   }
 
@@ -164,6 +165,10 @@ class Wait {
     return wanted;
   }
 
+  int crowds_of_a_core() const { return std::min(ranks_of_a_core_, kMostCrowd) / kCrowdOfASleep; }
+  /// How many times less often than a few threads would, this one looks around.
+  int seldom() const { return std::max(crowd(), crowds_of_a_core()); }
+
   void poll_network() {
     for (Job* job : pending_) {
       job->operation().poll();
@@ -186,9 +191,10 @@ class Wait {
     sleep_unless(doorbells, [&] { return is_over() || is_wanted() || has_failed(); });
     // In a crowd, ranks that look after each sleep whether there is something for them take the
     // time of those that have something to do. Where nobody has rung, there hardly is.
-    for (int more = std::min(crowd(), kMostCrowd) / kCrowdOfASleep; more > 0 && !is_rung();
-         --more) {
-      sleep_unless(doorbells, [&] { return is_rung() || is_wanted() || has_failed(); });
+    const milliseconds more(crowds_of_a_core());
+    if (more.count() > 0 && !is_rung()) {
+      sleep_unless(
+          doorbells, [&] { return is_rung() || is_wanted() || has_failed(); }, more);
     }
   }
 
@@ -270,6 +276,7 @@ class Wait {
   int spins_;
   Clock::duration yields_for_ = kYieldFor;
   bool crowded_ = false;
+  int ranks_of_a_core_ = 1;
   bool spans_hosts_ = false;
   bool lets_go_ = false;
   int looks_ = 0;
