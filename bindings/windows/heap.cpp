@@ -90,30 +90,18 @@ void* Heap::allocate(std::size_t bytes, std::size_t alignment, bool zeroed) {
 
 void* Heap::allocate_from(Segment& segment, std::size_t bytes, std::size_t alignment, bool zeroed) {
   if (segment.is_private || bytes > segment.bytes) return nullptr;
-  for (auto it = segment.free.begin(); it != segment.free.end(); ++it) {
-    const auto [offset, length] = *it;
-    const auto address = reinterpret_cast<std::uintptr_t>(segment.base) + offset;
-    const std::size_t skipped = round_up(address, alignment) - address;
-    if (skipped > length || bytes > length - skipped) continue;
-    const std::size_t at = offset + skipped;
-    // The maps' nodes are small, and come from the next allocator.
-    if (skipped > 0) {
-      it->second = skipped;
-    } else {
-      segment.free.erase(it);
-    }
-    if (length > skipped + bytes) segment.free[at + bytes] = length - skipped - bytes;
-    segment.used[at] = bytes;
-    used_bytes_ += bytes;
-    if (at < segment.fresh) kept_bytes_ -= std::min(kept_bytes_, bytes);
-    std::byte* const block = segment.base + at;
-    if (zeroed && at < segment.fresh) {
-      std::memset(block, 0, std::min(bytes, segment.fresh - at));
-    }
-    segment.fresh = std::max(segment.fresh, at + bytes);
-    return block;
-  }
-  return nullptr;
+  // (The nodes of Holes are small, and come from the next allocator.)
+  const auto hole =
+      segment.free.take(bytes, alignment, reinterpret_cast<std::uintptr_t>(segment.base));
+  if (!hole) return nullptr;
+  const std::size_t at = *hole;
+  segment.used[at] = bytes;
+  used_bytes_ += bytes;
+  if (at < segment.fresh) kept_bytes_ -= std::min(kept_bytes_, bytes);
+  std::byte* const block = segment.base + at;
+  if (zeroed && at < segment.fresh) std::memset(block, 0, std::min(bytes, segment.fresh - at));
+  segment.fresh = std::max(segment.fresh, at + bytes);
+  return block;
 }
 
 Heap::Segment* Heap::add_segment(std::size_t bytes) {
@@ -142,7 +130,7 @@ Heap::Segment* Heap::add_segment(std::size_t bytes) {
   segment.fd = fd;
   segment.device = file.st_dev;
   segment.inode = file.st_ino;
-  segment.free[0] = size;
+  segment.free.add(0, size);
   return &segment;
 }
 
@@ -164,19 +152,7 @@ Heap::Segment& Heap::segment_of(const void* pointer) {
 void Heap::give_back(Segment& segment, std::size_t offset, std::size_t bytes) {
   used_bytes_ -= bytes;
   kept_bytes_ += bytes;
-  auto next = segment.free.lower_bound(offset);
-  if (next != segment.free.end() && offset + bytes == next->first) {
-    bytes += next->second;
-    next = segment.free.erase(next);
-  }
-  if (next != segment.free.begin()) {
-    const auto before = std::prev(next);
-    if (before->first + before->second == offset) {
-      before->second += bytes;
-      return;
-    }
-  }
-  segment.free[offset] = bytes;
+  segment.free.add(offset, bytes);
 }
 
 void Heap::trim() {
@@ -186,7 +162,7 @@ void Heap::trim() {
   // (It asks for a flag alone.)
   if (any_user([](const HeapUser& user) { return user.pinned(); })) return;
   for (auto& [base, segment] : segments_) {
-    for (const auto& [offset, bytes] : segment.free) {
+    for (const auto& [offset, bytes] : segment.free.by_offset()) {
       if (offset >= segment.fresh) continue;
       madvise(segment.base + offset, bytes, segment.is_private ? MADV_DONTNEED : MADV_REMOVE);
     }
@@ -230,12 +206,8 @@ bool Heap::resize(void* pointer, std::size_t bytes) {
   const auto offset = offset_in(segment, pointer);
   std::size_t& has = segment.used.at(offset);
   if (wanted > has) {
-    const auto behind = segment.free.find(offset + has);
     const std::size_t more = wanted - has;
-    if (segment.is_private || behind == segment.free.end() || behind->second < more) return false;
-    const std::size_t left = behind->second - more;
-    segment.free.erase(behind);
-    if (left > 0) segment.free[offset + wanted] = left;
+    if (segment.is_private || !segment.free.take_at(offset + has, more)) return false;
     segment.fresh = std::max(segment.fresh, offset + wanted);
     used_bytes_ += more;
   } else if (wanted < has) {

@@ -18,6 +18,7 @@
 #include <map>
 #include <mutex>
 
+#include "bindings/windows/holes.h"
 #include "core/window_heap.h"
 
 namespace tutti::heap {
@@ -58,10 +59,10 @@ class Heap {
   struct Segment : HeapSegment {
     dev_t device = 0;  // with inode: which file the memfd is
     ino_t inode = 0;
-    bool is_private = false;                  // it was forked: nothing new comes here
-    std::size_t fresh = 0;                    // from here on nothing was handed out yet
-    std::map<std::size_t, std::size_t> free;  // bytes, by offset
-    std::map<std::size_t, std::size_t> used;
+    bool is_private = false;  // it was forked: nothing new comes here
+    std::size_t fresh = 0;    // from here on nothing was handed out yet
+    Holes free;
+    std::map<std::size_t, std::size_t> used;  // bytes, by offset
   };
 
   // With the lock held:
