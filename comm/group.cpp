@@ -93,6 +93,7 @@ void run_on_device(const std::vector<KeptOnDevice>& kept) {
 /// The number in `group` of a rank of `source`; -1: it is not there, or that cannot be told.
 int same_rank(int rank, const Members& source, const Members& group) {
   if (&source == &group) return rank;
+  if (rank >= source.size()) return -1;
   if (&source.host_peers() != &group.host_peers()) return -1;
   return group.rank_of(source.member(rank));
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -104,9 +105,15 @@ void ControlBlocks::get_segment(std::size_t bytes, std::size_t mapped, Deadline 
 }
 
 std::optional<Failure> ControlBlocks::refusal() const {
-  if (!members_.host_peers().has_refusals()) return std::nullopt;
-  for (const int r : members_.ranks_here()) {
-    if (r == members_.rank() || (blocks_.front() != nullptr && has_joined(r))) continue;
+  // Where no rank has said that it refuses, each look asks one rank more whether it has done so
+  // without a word.
+  static std::atomic<std::size_t> looks{0};
+  const auto here = members_.ranks_here();
+  const int asked = here[looks.fetch_add(1, std::memory_order_relaxed) % here.size()];
+  const bool all = members_.host_peers().has_refusals();
+  for (const int r : here) {
+    if ((!all && r != asked) || r == members_.rank()) continue;
+    if (blocks_.front() != nullptr && has_joined(r)) continue;
     const std::optional<int> because_of =
         members_.host_peers().refusal(members_.member(r), members_.id());
     if (!because_of) continue;

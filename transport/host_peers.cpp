@@ -185,9 +185,15 @@ std::vector<int> HostPeers::peers_that_are(bool ending) {
   if (!has_neighbours_.load(std::memory_order_acquire)) return {};
   std::vector<int> found;
   const std::lock_guard lock(mutex_);
+  if (neighbours_.empty()) return {};
+  // The word of a process that died before it held it says nothing, so each look asks the kernel
+  // for one process more.
+  Peer& asked = peers_.at(neighbours_[next_look_++ % neighbours_.size()].second);
+  if (asked.who->pid > 0) asked.has_ended = process_has_ended(asked.who->pid, asked.started);
   for (const auto& [life, number] : neighbours_) {
-    if (!is_gone(life->state())) continue;
     const Peer& peer = peers_.at(number);
+    if (peer.has_ended) found.push_back(number);
+    if (peer.has_ended || !is_gone(life->state())) continue;
     // Its process, where it is not visible, is taken to be gone with its word.
     const bool counts =
         ending || (peer.who->pid > 0 ? process_has_ended(peer.who->pid, peer.started)

@@ -212,13 +212,14 @@ class HostPeers : WindowObserver {
     // The newest board that both have, and its place there.
     std::shared_ptr<Meeting> shares;
     int place = -1;
+    bool has_ended = false;  // its process, though its word does not say so
     std::uint64_t probe = 0, started = 0;
     std::unique_ptr<Exchange> exchange;
 
     bool in_another_process() const { return here && !who->same_process; }
     const LifeWord* life() const { return shares ? &shares->board->life(place) : nullptr; }
     /// Whether it has left or ended, as far as this rank can know.
-    bool is_gone() const { return shares && tutti::is_gone(life()->state()); }
+    bool is_gone() const { return has_ended || (shares && tutti::is_gone(life()->state())); }
   };
   /// A process that has called, and has not named itself yet, or is not known yet.
   struct Caller {
@@ -287,6 +288,8 @@ class HostPeers : WindowObserver {
   std::vector<std::shared_ptr<Meeting>> earlier_;
   std::vector<std::pair<const LifeWord*, int>> neighbours_;  // the peers of other processes here
   std::deque<Caller> callers_;
+  bool lacks_descriptors_ = false;  // for one that calls
+  std::size_t next_look_ = 0;       // at which neighbour: see peers_that_are()
   // epoll, once there are other processes: listeners, and sockets on which something comes.
   FileDescriptor incoming_;
   std::atomic<bool> has_neighbours_{false};  // there are

@@ -92,7 +92,10 @@ void HostPeers::accept_callers(const std::shared_ptr<Meeting>& meeting) {
     }
     FileDescriptor socket(
         ::accept4(meeting->listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) return;
+    if (!socket) {
+      lacks_descriptors_ = errno == EMFILE || errno == ENFILE;
+      return;
+    }
     if (!is_of_this_user(socket)) continue;
     Caller caller{std::move(socket), meeting, Clock::now(), {}};
     if (!admit(caller)) callers_.push_back(std::move(caller));
@@ -133,6 +136,7 @@ void HostPeers::listen_for(const Meeting& meeting) {
 }
 
 void HostPeers::serve() {
+  lacks_descriptors_ = false;
   if (!incoming_) return;
   std::array<epoll_event, 64> events;
   const int ready = epoll_wait(incoming_.fd(), events.data(), static_cast<int>(events.size()), 0);

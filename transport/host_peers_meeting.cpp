@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/wait.h"
+#include "transport/host_call.h"
 #include "transport/host_peers.h"
 #include "transport/tcp_socket.h"
 
@@ -114,6 +115,8 @@ std::vector<int> HostPeers::meet(int rank, std::span<const HostPeerAddress> peer
     for (const int number : added) drop(number);
     if (std::ranges::find(added, number_) != added.end()) number_ = -1;
     meeting->listener.reset();
+    // Others may go by its board already, where the end of this rank's word would be its own.
+    if (meeting->board) earlier_.push_back(meeting);
     find_neighbours();
     throw;
   }
@@ -213,10 +216,8 @@ void HostPeers::look_at_givers(std::span<const int> here, Clock::time_point& ref
   const int from = pass_from(here);
   const Peer& giver = at(from);
   if (!giver.in_another_process()) return;
-  const FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const SocketAddress name = socket_address(giver.socket);
   const auto now = Clock::now();
-  if (::connect(socket.fd(), name.get(), name.length) == 0 || errno != ECONNREFUSED) {
+  if (!refuses_calls(giver.socket)) {
     refused_since = Clock::time_point::max();
   } else {
     refused_since = std::min(refused_since, now);

@@ -16,6 +16,7 @@
 #include "core/fork.h"
 #include "core/log.h"
 #include "core/wait.h"
+#include "transport/host_call.h"
 #include "transport/host_peers.h"
 
 namespace tutti {
@@ -211,6 +212,12 @@ FileDescriptor HostPeers::find_descriptor(int peer, std::uint64_t key) {
                   number_);
     }
   }
+  if (lacks_descriptors_) {
+    throw Error(ErrorCode::system,
+                fmt::format("rank {} cannot take in the call of a rank of its host: {}", number_,
+                            out_of_descriptors()),
+                number_);
+  }
   if (gone || (p.exchange && p.exchange->closed)) {
     throw Error(
         ErrorCode::peer_lost,
@@ -276,7 +283,11 @@ std::optional<int> HostPeers::refusal(int peer, std::uint64_t id) {
   const Peer& p = at(peer);
   if (!p.shares) return std::nullopt;
   const auto because_of = p.shares->board->refusal(p.place, id);
-  return because_of ? std::optional(number_of(*because_of)) : std::nullopt;
+  if (because_of) return number_of(*because_of);
+  // A rank that did not get the board, and gave up, cannot say so there.
+  const bool has_given_up = p.in_another_process() &&
+                            p.life()->state() == LifeWord::State::unborn && refuses_calls(p.socket);
+  return has_given_up ? std::optional(-1) : std::nullopt;
 }
 
 bool HostPeers::has_refusals() {
@@ -293,9 +304,10 @@ void HostPeers::announce(const WindowMemory& window, std::span<const int> peers)
   std::set<int>& told = told_[window.id];
   for (const int p : peers) {
     Peer& peer = at(p);
-    if (!peer.in_another_process() || !told.insert(p).second) continue;
+    if (!peer.in_another_process() || told.contains(p)) continue;
     take_all(peer);
     post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
+    told.insert(p);
   }
 }
 

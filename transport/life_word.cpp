@@ -30,8 +30,11 @@ class Holder {
     const std::lock_guard lock(mutex_);
     begin();
     word.next = head_.first;
-    word.word.store(thread_, std::memory_order_relaxed);
+    // The kernel marks this one too, where the process ends before the word is in the list.
+    std::atomic_ref(head_.pending).store(&word, std::memory_order_release);
+    word.word.store(thread_, std::memory_order_release);
     std::atomic_ref(head_.first).store(&word, std::memory_order_release);
+    std::atomic_ref(head_.pending).store(nullptr, std::memory_order_release);
   }
 
   void remove(LifeWord& word) {
@@ -65,6 +68,7 @@ class Holder {
   void begin() {
     if (thread_ != 0 && generation_ == process_generation()) return;
     generation_ = process_generation();
+    thread_ = 0;
     head_.first = end();
     struct Start {
       std::mutex mutex;

@@ -134,9 +134,12 @@ void RankGroup::join_host(Deadline deadline) {
     if (const auto lost = absence_elsewhere(*this, network_.get())) give_up(*lost);
     if (const auto refused = blocks_.refusal()) give_up(*refused);
     host_peers().drain();
-    for (const int dead : liveness_.ending_ranks()) {
-      if (!blocks_.has_joined(dead)) give_up(absence(*this, dead, true));
-    }
+    const auto has_joined = [&](int r) { return blocks_.has_joined(r); };
+    const std::vector<int> ending = liveness_.ending_ranks();
+    const auto absent = std::ranges::find_if_not(ending, has_joined);
+    if (absent != ending.end()) give_up(absence(*this, *absent, true));
+    // One may have died after it had joined, and before it was counted.
+    if (!ending.empty() && std::ranges::all_of(ranks_here(), has_joined)) break;
     pause_in_wait(begun, ranks_here().size());
   }
   cma_everywhere_ = first.without_cma.load(std::memory_order_relaxed) == 0;

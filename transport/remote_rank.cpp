@@ -89,7 +89,14 @@ void RemoteRank::on_data(std::size_t which, std::uint32_t events) {
   // It would be ready for ever.
   if (wire_closed_.load(std::memory_order_acquire) || has_ended(fd)) {
     listen_for_data(EPOLL_CTL_DEL, which, 0);
+    note_end_of_data(fd);
   }
+}
+
+void RemoteRank::note_end_of_data(int fd) {
+  if (data_ended_ || !is_up() || !has_ended(fd)) return;
+  data_ended_ = Clock::now();
+  if (!leaving_.load(std::memory_order_acquire)) reactor_.keep_awake(*this);
 }
 
 bool RemoteRank::prepare_to_sleep() {
@@ -352,7 +359,10 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
     }
   }
   if (control) read_control();
-  if (data) wire_.drive();
+  if (!data) return;
+  wire_.drive();
+  const std::lock_guard lock(mutex_);
+  if (wire_.abilities().streams > 0) note_end_of_data(fd);
 }
 
 std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
@@ -380,6 +390,15 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
           !tutti::has_hung_up(streams_[kControl].fd())) {
         lost = Loss::cut_off;
         why = fmt::format("is lost ({})", why_wire_closed_);
+      }
+    }
+    if (data_ended_ && !closed && !ended_ && !heard_bye_) {
+      // Where the peer is gone, the control stream ends too.
+      if (now < *data_ended_ + kLastData) {
+        again = std::min(again.value_or(*data_ended_ + kLastData), *data_ended_ + kLastData);
+      } else if (!tutti::has_hung_up(streams_[kControl].fd())) {
+        lost = Loss::cut_off;
+        why = "is lost (the connection for data broke)";
       }
     }
     if (ended_ && (closed || now - *ended_ >= kLastData)) {

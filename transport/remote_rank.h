@@ -175,6 +175,9 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   bool notes_are_out() const { return notes_.empty() && !streams_[kControl].has_unsent(); }
 
   void watch_data(std::size_t which, int fd);
+  /// A socket for data that has ended is the end of the peer too, soon, whether the wire reads it
+  /// or not: one for messages to the peer alone tells it nothing.
+  void note_end_of_data(int fd);
   void listen_for_data(int operation, std::size_t which, std::uint32_t events);
   /// That it has; the first is `control`.
   std::uint32_t streams() const {
@@ -212,6 +215,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::optional<Reactor::Time> ended_;  // the control stream has; data may still be on their way
   std::string why_ended_;
   std::array<int, kDataSockets> data_fds_;
+  std::optional<Reactor::Time> data_ended_;  // one of these has
   // Of the connection that is used.
   std::array<StreamCandidate, kMostStripes> stripes_;
   std::uint32_t attached_ = 0;

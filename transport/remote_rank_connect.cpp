@@ -248,8 +248,8 @@ void RemoteRank::attach_stripes() {
     Stream stripe(std::move(c.socket()), protection_, c.session(), dialled_it_);
     c = {};
     const int fd = stripe.fd();
-    stop_watching_over(fd);
-    wire_.add_stripe(std::move(stripe));
+    watch_over_idle(fd);
+    if (!wire_.add_stripe(std::move(stripe))) return;
     watch_data(kStreams - 1 + attached_, fd);
   }
 }

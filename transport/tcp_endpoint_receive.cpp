@@ -126,6 +126,11 @@ bool TcpEndpoint::begin_message() {
   if (now_.header.kind != MessageHeader::message || now_.header.more != 0) return false;
   now_.end = now_.missing;
   now_.whole = nullptr;
+  // While parts of a message are on their way, its place must not be given to another one.
+  const auto is_same = [&](const Striped& s) {
+    return s.header.link == now_.header.link && s.header.number == now_.header.number;
+  };
+  if (std::ranges::any_of(striped_, is_same)) return false;
   if (now_.header.stripes > 0) return begin_striped();
   if (is_long_message(now_.missing) && receives_on_second_) {
     coming_[1].push_back(now_);

@@ -277,6 +277,11 @@ void stop_watching_over(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &off, sizeof off);
 }
 
+void watch_over_idle(int fd) {
+  const int off = 0;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &off, sizeof off);
+}
+
 void acknowledge(int fd) {
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);

@@ -58,6 +58,9 @@ std::chrono::milliseconds silence_limit();
 /// for a socket with a reader that may be slow: a full window counts as no answer.
 void watch_over(int fd);
 void stop_watching_over(int fd);
+/// The same, but an idle connection goes on to ask: for one that takes a way of its own, whose end
+/// no other connection notices.
+void watch_over_idle(int fd);
 
 /// Acknowledges now what has come: a peer that leaves waits for that alone, and the kernel, with
 /// nothing to send it along with, waits 40 ms.

@@ -56,9 +56,10 @@ void Wire::attach(Stream first, Stream second, bool sends_on_second) {
   if (settle()) owner_.on_moved();
 }
 
-void Wire::add_stripe(Stream stripe) {
+bool Wire::add_stripe(Stream stripe) {
   const std::lock_guard lock(mutex_);
   if (!closed_) endpoint_->add_stripe(std::move(stripe));
+  return !closed_;
 }
 
 std::vector<std::byte> Wire::address() {

@@ -72,7 +72,8 @@ class Wire final : Endpoint::Sink {
   // How it comes about: over TCP connections of its own, after which it may send; or over what the
   // two endpoints say of themselves on the control stream.
   void attach(Stream first, Stream second, bool sends_on_second);
-  void add_stripe(Stream stripe);
+  /// False: the wire is closed.
+  bool add_stripe(Stream stripe);
   std::vector<std::byte> address();
   void connect(std::span<const std::byte> address);
   /// The peer has connected, too.

@@ -1,6 +1,6 @@
 // One rank that calls all_reduce on so many bytes for so many seconds, checks each result, and says
 // what it does: "READY", "RIGHT calls", "ERROR code rank seconds text". With `window`, on memory
-// that RDMA devices reach.
+// that RDMA devices reach. With `broadcast`, what rank 0 has goes to the others instead.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -18,7 +18,8 @@ int main(int argc, char** argv) {
   using namespace tutti;
   using Clock = std::chrono::steady_clock;
   const bool window = argc == 4 && std::string_view(argv[3]) == "window";
-  if (argc != 3 && !window) return 2;
+  const bool broadcast = argc == 4 && std::string_view(argv[3]) == "broadcast";
+  if (argc != 3 && !window && !broadcast) return 2;
   const std::size_t count = std::strtoull(argv[1], nullptr, 10) / sizeof(std::uint32_t);
   const double seconds = std::atof(argv[2]);
   const auto say = [](const std::string& text) {
@@ -40,10 +41,14 @@ int main(int argc, char** argv) {
       for (std::size_t i = 0; i < count; ++i) {
         in[i] = static_cast<std::uint32_t>(i) * 7 + calls + static_cast<std::uint32_t>(comm.rank());
       }
-      comm.all_reduce(in.data(), out.data(), count, DataType::uint32);
+      if (broadcast) {
+        comm.broadcast(in.data(), out.data(), count, DataType::uint32, 0);
+      } else {
+        comm.all_reduce(in.data(), out.data(), count, DataType::uint32);
+      }
       for (std::size_t i = 0; i < count; ++i) {
-        const std::uint32_t expected =
-            n * (static_cast<std::uint32_t>(i) * 7 + calls) + n * (n - 1) / 2;
+        const std::uint32_t of_rank_0 = static_cast<std::uint32_t>(i) * 7 + calls;
+        const std::uint32_t expected = broadcast ? of_rank_0 : n * of_rank_0 + n * (n - 1) / 2;
         if (out[i] == expected) continue;
         say(fmt::format("WRONG call {} element {}: {} instead of {}", calls, i, out[i], expected));
         return 1;

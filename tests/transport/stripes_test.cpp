@@ -85,10 +85,13 @@ TEST(Stripes, SeveralMayTakeOneWay) {
   }
 }
 
-TEST(Stripes, OneThatBreaksEndsTheCommunicator) {
+/// `what`: of network_rank, "" for an all_reduce, which also reads the stripes that it writes.
+void expect_end_of_broken(const std::string& what) {
   const Namespaces hosts(2, false, Namespaces::Joined::directly, kWays);
   NEED_HOSTS(hosts);
-  NetworkJob job(hosts, {0, 1}, {NETWORK_RANK, "4000000", "60"});
+  std::vector<std::string> program{NETWORK_RANK, "4000000", "60"};
+  if (!what.empty()) program.push_back(what);
+  NetworkJob job(hosts, {0, 1}, program);
   ASSERT_TRUE(job.all_say("READY")) << job.texts();
   std::this_thread::sleep_for(300ms);
   if (!hosts.reset_all(1, 2)) GTEST_SKIP() << "nftables is missing here";
@@ -99,6 +102,11 @@ TEST(Stripes, OneThatBreaksEndsTheCommunicator) {
     EXPECT_EQ(error.rank, 1 - static_cast<int>(r)) << job.texts();
     EXPECT_NE(error.text.find("the connection for data broke"), std::string::npos) << job.texts();
   }
+}
+
+TEST(Stripes, OneThatBreaksEndsTheCommunicator) { expect_end_of_broken(""); }
+TEST(Stripes, OneThatBreaksWhereOneSideOnlySendsEndsTheCommunicator) {
+  expect_end_of_broken("broadcast");
 }
 
 TEST(Stripes, OneThatDoesNotComeAboutIsDoneWithout) {

@@ -130,7 +130,8 @@ class Wait {
   /// What is done now and then for each job that does not move, whether others do or not.
   void look_after(Clock::time_point now) {
     for (Job* job : pending_) {
-      if (job->standstill().is_due(now, timeout_of(*job), seldom())) inspect(*job, now);
+      if (job->standstill().is_due(now, timeout_of(*job), seldom(timeout_of(*job))))
+        inspect(*job, now);
     }
   }
 
@@ -166,8 +167,16 @@ class Wait {
   }
 
   int crowds_of_a_core() const { return std::min(ranks_of_a_core_, kMostCrowd) / kCrowdOfASleep; }
-  /// How many times less often than a few threads would, this one looks around.
-  int seldom() const { return std::max(crowd(), crowds_of_a_core()); }
+  /// How many times less often than a few threads would, this one looks around; not so seldom that
+  /// it would be late for the time-out.
+  int seldom(std::chrono::nanoseconds timeout) const {
+    constexpr int kLooksBefore = 8;
+    const int most = timeout.count() > 0
+                         ? static_cast<int>(std::clamp<std::int64_t>(
+                               timeout / kLateLookEvery / kLooksBefore, 1, kMostCrowd))
+                         : kMostCrowd;
+    return std::max(crowd(), std::min(crowds_of_a_core(), most));
+  }
 
   void poll_network() {
     for (Job* job : pending_) {
@@ -185,23 +194,11 @@ class Wait {
     if (spans_hosts_) return sleep_on_network(groups, now);
     std::vector<Doorbell*> doorbells;
     for (RankGroup* g : groups) doorbells.push_back(&g->control().doorbell);
-    const auto is_rung = [&, before = rings_of(doorbells)] {
-      return rings_of(doorbells) != before;
-    };
-    sleep_unless(doorbells, [&] { return is_over() || is_wanted() || has_failed(); });
-    // In a crowd, ranks that look after each sleep whether there is something for them take the
+    // In a crowd, ranks that look every millisecond whether there is something for them take the
     // time of those that have something to do. Where nobody has rung, there hardly is.
-    const milliseconds more(crowds_of_a_core());
-    if (more.count() > 0 && !is_rung()) {
-      sleep_unless(
-          doorbells, [&] { return is_rung() || is_wanted() || has_failed(); }, more);
-    }
-  }
-
-  static std::uint64_t rings_of(std::span<Doorbell* const> doorbells) {
-    std::uint64_t rings = 0;
-    for (const Doorbell* d : doorbells) rings += d->rings.load(std::memory_order_relaxed);
-    return rings;
+    sleep_unless(
+        doorbells, [&] { return is_over() || is_wanted() || has_failed(); },
+        milliseconds(1 + crowds_of_a_core()));
   }
 
   bool is_wanted() const {
