@@ -123,18 +123,17 @@ void RankGroup::join_host(Deadline deadline) {
   const auto begun = Clock::now();
   const Joining* const joining = liveness_.joining();
   const ControlBlock& first = blocks_.first_here();
+  const auto has_joined = [&](int r) { return blocks_.has_joined(r); };
   // acquire: what the others have said of themselves is seen.
   while (first.joined.load(std::memory_order_acquire) < ranks_here().size()) {
     if (joining != nullptr && joining->state() == Joining::kFailed) liveness_.throw_failure();
     if (Clock::now() > deadline) {
-      const auto missing =
-          std::ranges::find_if(ranks_here(), [&](int r) { return !blocks_.has_joined(r); });
+      const auto missing = std::ranges::find_if_not(ranks_here(), has_joined);
       if (missing != ranks_here().end()) give_up(absence(*this, *missing, false));
     }
     if (const auto lost = absence_elsewhere(*this, network_.get())) give_up(*lost);
     if (const auto refused = blocks_.refusal()) give_up(*refused);
     host_peers().drain();
-    const auto has_joined = [&](int r) { return blocks_.has_joined(r); };
     const std::vector<int> ending = liveness_.ending_ranks();
     const auto absent = std::ranges::find_if_not(ending, has_joined);
     if (absent != ending.end()) give_up(absence(*this, *absent, true));

@@ -274,7 +274,7 @@ void watch_over(int fd) {
 void stop_watching_over(int fd) {
   const int off = 0;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof off);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &off, sizeof off);
+  watch_over_idle(fd);
 }
 
 void watch_over_idle(int fd) {

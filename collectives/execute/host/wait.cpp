@@ -82,7 +82,7 @@ class Wait {
     if (newest_ != began_ && is_callers()) end();
   }
   // Ranks of a core: for so many, a rank sleeps a millisecond more before it looks.
-  static constexpr int kCrowdOfASleep = 16, kMostCrowd = 512;
+  static constexpr int kCrowdOfASleep = 16, kMostRanksOfACore = 512;
 
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
@@ -166,15 +166,17 @@ class Wait {
     return wanted;
   }
 
-  int crowds_of_a_core() const { return std::min(ranks_of_a_core_, kMostCrowd) / kCrowdOfASleep; }
+  int crowds_of_a_core() const {
+    return std::min(ranks_of_a_core_, kMostRanksOfACore) / kCrowdOfASleep;
+  }
   /// How many times less often than a few threads would, this one looks around; not so seldom that
   /// it would be late for the time-out.
   int seldom(std::chrono::nanoseconds timeout) const {
     constexpr int kLooksBefore = 8;
     const int most = timeout.count() > 0
                          ? static_cast<int>(std::clamp<std::int64_t>(
-                               timeout / kLateLookEvery / kLooksBefore, 1, kMostCrowd))
-                         : kMostCrowd;
+                               timeout / kLateLookEvery / kLooksBefore, 1, kMostRanksOfACore))
+                         : kMostRanksOfACore;
     return std::max(crowd(), std::min(crowds_of_a_core(), most));
   }
 
