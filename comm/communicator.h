@@ -220,8 +220,9 @@ class Communicator : public TypedCalls<Communicator> {
 
   /// Point to point. Messages of each pair match in order. A send to the own rank needs its recv in
   /// the same group(). A send may return before the receiver has taken the data. It does not where
-  /// the receiver copies from the sender's memory: from 256 KiB on, on a host with more ranks than
-  /// cores, if the two are of one process, or the memory lies in a window (tutti::allocate()).
+  /// the receiver copies from the sender's memory: from 64 KiB on (256 KiB, on a host with more
+  /// ranks than cores), if the two are of one process, or the memory lies in a window
+  /// (tutti::allocate()).
   void send(const void* in, std::size_t count, DataType type, int peer);
   void recv(void* out, std::size_t count, DataType type, int peer);
 

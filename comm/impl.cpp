@@ -15,10 +15,15 @@
 namespace tutti {
 namespace {
 
-/// From here on one copy by the receiver beats the two of slots, where ranks share cores. Where
-/// they do not, the two overlap, and are faster than reading lines that another core has written
+/// From here on one copy by the receiver beats the two of slots: where ranks share cores, and where
+/// each has a core. The latter if the cores share a cache: else lines that another core has written
+/// take so long that the two copies of slots, which overlap, are faster
 /// (docs/experiments.md#pulled-messages).
-constexpr std::size_t kPulledBytes = std::size_t{256} << 10;
+constexpr std::size_t kPulledWhereCrowded = std::size_t{256} << 10;
+constexpr std::size_t kPulledByCore = std::size_t{64} << 10;
+/// Whether they share one, the link's clock knows. So these go through slots: the first ones, and
+/// one of so many.
+constexpr std::uint32_t kFirstTimed = 8, kTimedOneOf = 32;
 
 WaitPolicy policy_for(const Geometry& geometry, std::size_t ranks_here, const Options& options) {
   WaitPolicy policy;
@@ -258,24 +263,32 @@ inline Communicator::Impl::Messages* Communicator::Impl::repeated_message(const 
   if (call.peer < 0 || call.peer >= group->size() || call.peer == group->rank()) return nullptr;
   Messages* const m =
       all_messages[2 * static_cast<std::size_t>(call.peer) + (call.sends ? 1 : 0)].get();
-  const bool repeated = m != nullptr && m->binding.plan != nullptr &&
+  // How a long one goes is decided each time.
+  const bool is_long = call.sends && call.count * size_of(call.type) >= kPulledByCore;
+  const bool repeated = !is_long && m != nullptr && m->binding.plan != nullptr &&
                         m->binding.type == call.type && m->binding.in.count == call.count &&
                         m->binding.in.base == call.in && m->binding.out.base == call.out;
   return repeated ? m : nullptr;
 }
 
-bool Communicator::Impl::is_read_by_receiver(const Call& call) const {
+bool Communicator::Impl::is_read_by_receiver(Messages& m, const Call& call) const {
   const std::size_t bytes = call.count * size_of(call.type);
-  if (bytes < kPulledBytes || !policy.crowded || !geometry.windows ||
+  if (bytes < (policy.crowded ? kPulledWhereCrowded : kPulledByCore) || !geometry.windows ||
       !group->same_host(call.peer)) {
     return false;
   }
-  return group->one_process() || find_window(call.in, bytes).id != 0;
+  if (!group->one_process() && find_window(call.in, bytes).id == 0) return false;
+  if (policy.crowded) return true;
+  Sender& link = *group->links().sending(call.peer, kMessageChannel).link;
+  const bool timed = m.long_ones < kFirstTimed || m.long_ones % kTimedOneOf == 0;
+  ++m.long_ones;
+  if (timed) link.time_next();
+  return !timed && !link.is_far();
 }
 
 const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
   Binding& b = m.binding;
-  const bool pulled = call.sends && is_read_by_receiver(call);
+  const bool pulled = call.sends && is_read_by_receiver(m, call);
   if (b.plan == nullptr || b.type != call.type || b.in.count != call.count || b.pulled != pulled) {
     Tables none;
     b = bind_call(call, *group, geometry, plans.point_to_point(call.peer, call.sends, pulled),

@@ -129,14 +129,15 @@ struct Communicator::Impl {
   struct Messages {
     Messages(RankGroup& group, Workspace& workspace) : operation(group, workspace) {}
     Operation operation;
-    Binding binding;  // of the newest one
+    Binding binding;              // of the newest one
+    std::uint32_t long_ones = 0;  // that this rank has sent from where the receiver can copy them
   };
   Messages& messages(int peer, bool sends);
   /// The binding for `call` if it is the newest message of its kind again; else null.
   Messages* repeated_message(const Call& call) const;
   const Binding& bind_message(Messages& messages, const Call& call);
   /// Whether the receiver of a message can, and should, copy it from this rank's memory.
-  bool is_read_by_receiver(const Call& call) const;
+  bool is_read_by_receiver(Messages& messages, const Call& call) const;
   /// Calls under way and all later ones fail with `aborted`, on all ranks; nothing, where the
   /// communicator has failed before.
   void end(const std::string& why);

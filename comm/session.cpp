@@ -350,6 +350,23 @@ std::uint64_t identity_of_lost(const std::exception& thrown, std::span<const Ses
   return is_known ? cards[static_cast<std::size_t>(error->rank())].host_peers.identity : 0;
 }
 
+/// `membership`: of this rank; null: it has none yet.
+Session open(const MeetingCall& call, const Options& options,
+             const std::shared_ptr<Membership>& membership) {
+  std::vector<SessionCard> cards;
+  try {
+    return meet_and_connect(call, options, membership, cards);
+  } catch (const std::exception& e) {
+    if (membership == nullptr || (call.reunion == nullptr && cards.empty())) throw;
+    // Others may be further, and wait for this rank, which lives on.
+    const std::uint64_t name = call.reunion != nullptr ? call.reunion->about().communicator()
+                                                       : cards.front().host_peers.key;
+    membership->host_peers->give_up(name, identity_of_lost(e, cards));
+    if (membership->network != nullptr) membership->network->refuse(name, -1);
+    throw;
+  }
+}
+
 }  // namespace
 
 Geometry geometry_of(const Options& options, int rank) {
@@ -384,23 +401,12 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool on
 
 Session open_session(const UniqueId& id, int rank, int size, const Options& options,
                      std::shared_ptr<Membership> membership) {
-  std::vector<SessionCard> cards;
-  return meet_and_connect({id, rank, size, nullptr}, options, std::move(membership), cards);
+  return open({id, rank, size, nullptr}, options, membership);
 }
 
 Session open_session(const Reunion& reunion, const Options& options,
                      std::shared_ptr<Membership> membership) {
-  std::vector<SessionCard> cards;
-  try {
-    return meet_and_connect({reunion.id(), reunion.rank(), reunion.size(), &reunion}, options,
-                            membership, cards);
-  } catch (const std::exception& e) {
-    // Others may be further, and wait for this rank, which lives on.
-    const std::uint64_t name = reunion.about().communicator();
-    membership->host_peers->give_up(name, identity_of_lost(e, cards));
-    if (membership->network != nullptr) membership->network->refuse(name, -1);
-    throw;
-  }
+  return open({reunion.id(), reunion.rank(), reunion.size(), &reunion}, options, membership);
 }
 
 Session open_subsession(RankGroup& parent, const Geometry& geometry,

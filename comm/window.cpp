@@ -134,12 +134,11 @@ void Window::Impl::connect(int r, const Card& card) {
     peer.far = &comm->far_windows->writer(r);
     return;
   }
-  const int member = group.member(r);
   if (r == rank) {
     peer.board = board_;
   } else {
-    peer.board = SignalBoard(group.host_peers().receive(
-        member, card.key, SignalBoard::bytes(group.size()), deadline_after(kBoardPatience)));
+    peer.board = SignalBoard(group.receive(r, card.key, SignalBoard::bytes(group.size()),
+                                           deadline_after(kBoardPatience)));
   }
   peer.writing = &peer.board.writing(rank);
   peer.light = card.light != 0 && light_;

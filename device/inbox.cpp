@@ -39,8 +39,7 @@ DeviceInboxes::DeviceInboxes(const Members& members, const device::SegmentShape&
 void DeviceInboxes::meet(const Members& members, int rank, int carrier) {
   auto& inbox = inboxes_[static_cast<std::size_t>(rank)];
   if (inbox) return;
-  inbox = members.host_peers().receive(members.member(carrier), inbox_key(members, rank), bytes_,
-                                       deadline_of_sent());
+  inbox = members.receive(carrier, inbox_key(members, rank), bytes_, deadline_of_sent());
 }
 
 DeviceWay DeviceInboxes::decide(int mine, int peer, DeviceWay wish) {

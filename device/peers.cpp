@@ -187,8 +187,7 @@ void DevicePeers::meet(const Members& group, int rank, const DeviceBoard::Card& 
   inboxes_->meet(group, rank, card.carrier);
   FileDescriptor fd;
   if ((card.segment.kinds & CudaMemoryHandle::kFd) != 0) {
-    fd = group.host_peers().receive(group.member(card.carrier), descriptor_key(group, rank),
-                                    deadline_of_sent());
+    fd = group.receive(card.carrier, descriptor_key(group, rank), deadline_of_sent());
   }
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.card = card;

@@ -106,13 +106,17 @@ class Namespaces {
         from, address(from), reset ? "reject with tcp reset" : "drop");
     return run(fmt::format("printf '%s' '{}' | ip netns exec {} nft -f -", ruleset, space(host)));
   }
-  /// From now on host `host` answers all that comes to it over this way with a reset. False:
-  /// nftables is missing here.
-  bool reset_all(int host, int way) const {
+  /// From now on host `host` answers all that comes to it over this way, or connections that begin,
+  /// with a reset. False: nftables is missing here.
+  bool reset_all(int host, int way) const { return reset(host, way, "meta l4proto tcp"); }
+  bool reset_new(int host, int way) const {
+    return reset(host, way, "tcp flags & (syn | ack) == syn");
+  }
+  bool reset(int host, int way, const char* what) const {
     const std::string ruleset = fmt::format(
         "table inet way{0} {{\nchain input {{\ntype filter hook input priority 0;\n"
-        "iifname eth{0} meta l4proto tcp reject with tcp reset\n}}\n}}\n",
-        way);
+        "iifname eth{0} {1} reject with tcp reset\n}}\n}}\n",
+        way, what);
     return run(fmt::format("printf '%s' '{}' | ip netns exec {} nft -f -", ruleset, space(host)));
   }
   /// Limits the rate at which host `host` sends over each link, in Mbit/s.

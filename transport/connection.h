@@ -171,6 +171,12 @@ class Sender {
     const bool timed = number % (far_ ? 119 : 7) == 0;
     return {far_ && !timed, timed};
   }
+  /// While the cache is fast: the next bulk message is one of the timed ones.
+  void time_next() {
+    if (!far_) bulk_ = 0;
+  }
+  /// Whether lines that the receiver has read are slow to write, as far as messages were timed.
+  bool is_far() const { return far_; }
   /// What a message took that was to be timed, per cache line and receiver of it.
   void took(double nanoseconds) {
     // Measured: 2 to 8 within an L3 cache, 27 and more across. An average, because a plan's steps

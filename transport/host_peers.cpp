@@ -89,6 +89,13 @@ bool process_has_ended(pid_t pid, std::uint64_t started) {
   return found != 0 && started != 0 && found != started;
 }
 
+void throw_with_ranks(const Error& error, int rank, int named) {
+  const std::string who = named < 0 || named == rank
+                              ? fmt::format("rank {}", rank)
+                              : fmt::format("rank {}, of rank {}", rank, named);
+  throw Error(error.code(), fmt::format("{}: {}", who, error.what()), named);
+}
+
 SocketAddress socket_address(const std::array<std::uint64_t, 2>& name) {
   return abstract_address(fmt::format("tutti-{:016x}{:016x}", name[0], name[1]));
 }
@@ -140,10 +147,12 @@ void HostPeers::drop(int number) {
 
 void HostPeers::find_neighbours() {
   neighbours_.clear();
-  for (const auto& [number, peer] : peers_) {
-    if (peer.in_another_process() && peer.shares) neighbours_.emplace_back(peer.life(), number);
+  for (auto& [number, peer] : peers_) {
+    if (peer.in_another_process() && peer.now.board() != nullptr) {
+      neighbours_.emplace_back(number, &peer);
+    }
   }
-  std::ranges::sort(neighbours_, {}, &std::pair<const LifeWord*, int>::second);
+  std::ranges::sort(neighbours_);
   has_neighbours_.store(!neighbours_.empty(), std::memory_order_release);
 }
 
@@ -188,16 +197,15 @@ std::vector<int> HostPeers::peers_that_are(bool ending) {
   if (neighbours_.empty()) return {};
   // The word of a process that died before it held it says nothing, so each look asks the kernel
   // for one process more.
-  Peer& asked = peers_.at(neighbours_[next_look_++ % neighbours_.size()].second);
+  Peer& asked = *neighbours_[next_look_++ % neighbours_.size()].second;
   if (asked.who->pid > 0) asked.has_ended = process_has_ended(asked.who->pid, asked.started);
-  for (const auto& [life, number] : neighbours_) {
-    const Peer& peer = peers_.at(number);
-    if (peer.has_ended) found.push_back(number);
-    if (peer.has_ended || !is_gone(life->state())) continue;
+  for (const auto& [number, peer] : neighbours_) {
+    if (peer->has_ended) found.push_back(number);
+    if (peer->has_ended || !peer->is_gone()) continue;
     // Its process, where it is not visible, is taken to be gone with its word.
     const bool counts =
-        ending || (peer.who->pid > 0 ? process_has_ended(peer.who->pid, peer.started)
-                                     : life->state() == LifeWord::State::ended);
+        ending || (peer->who->pid > 0 ? process_has_ended(peer->who->pid, peer->started)
+                                      : peer->state() == LifeWord::State::ended);
     if (counts) found.push_back(number);
   }
   return found;

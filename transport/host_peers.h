@@ -39,6 +39,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/error.h"
 #include "core/window_memory.h"
 #include "transport/handshake.h"
 #include "transport/host_board.h"
@@ -94,9 +95,9 @@ class HostPeers : WindowObserver {
   /// Where ranks meet: gets to know `peers` (by rank, this one included), and shares a board with
   /// those of this host. Collective over `peers`. Lets go of peers that no communicator holds any
   /// more and that are not among these. `is_lost`: whether a peer of another host cannot be reached
-  /// any more, and so begins anew. Returns the peers' numbers, by rank. Throws Error: peer_lost
-  /// when the peer that was to hand the board on is gone, timed_out at the deadline; then it knows
-  /// those that it knew before.
+  /// any more, and so begins anew. Returns the peers' numbers, by rank. Throws Error, which names
+  /// one of `peers`: peer_lost when the peer that was to hand the board on is gone, timed_out at
+  /// the deadline; then it knows those that it knew before.
   std::vector<int> meet(int rank, std::span<const HostPeerAddress> peers,
                         std::span<const std::byte, 32> session_secret, Deadline deadline,
                         const std::function<bool(int)>& is_lost = {});
@@ -109,7 +110,8 @@ class HostPeers : WindowObserver {
   /// Whether this process may read that rank's plain memory.
   bool cma_works(int peer) const;
 
-  /// Shares `memory` with `peer` under `key`; the peer fetches it with receive().
+  /// Shares `memory` with `peer` under `key`; the peer fetches it with receive(), whose errors name
+  /// it by its number (Members::receive(): by its rank).
   void send(int peer, std::uint64_t key, const std::shared_ptr<SharedMemory>& memory);
   std::shared_ptr<SharedMemory> receive(int peer, std::uint64_t key, std::size_t bytes,
                                         Deadline deadline) {
@@ -133,8 +135,10 @@ class HostPeers : WindowObserver {
   /// Tells the peers of this host that this rank will not join communicator `id`, because peer
   /// `because_of` is gone (-1: for other reasons), so that they do not wait for it.
   void refuse(std::uint64_t id, int because_of);
-  /// The same where the ranks have not met (meet()): callers at listen()'s address are turned away.
-  /// `because_of`: the identity of the rank that is gone (0: other reasons).
+  /// The same for the newest meeting, whose communicator does not come about. Where the ranks have
+  /// not met (meet()), callers at listen()'s address are turned away. This rank goes back to what
+  /// it shared before with those that did not meet. `because_of`: the identity of the rank that is
+  /// gone (0: other reasons).
   void give_up(std::uint64_t id, std::uint64_t because_of);
   /// The peer because of which `peer` has (-1: for other reasons, or one that is not known here);
   /// none where it has not, or where that has not come yet.
@@ -202,24 +206,40 @@ class HostPeers : WindowObserver {
     std::unordered_map<std::uint32_t, Window> windows;
     std::deque<Unsent> unsent;
   };
+  /// A peer in a meeting: how it is called, and its place on the board, once that is there.
+  struct Seat {
+    std::shared_ptr<Meeting> meeting;
+    std::array<std::uint64_t, 2> socket{};
+    int place = -1;
+
+    const HostBoard* board() const {
+      return meeting && meeting->board ? &*meeting->board : nullptr;
+    }
+    LifeWord::State state() const {
+      return board() != nullptr ? board()->life(place).state() : LifeWord::State::unborn;
+    }
+  };
   struct Peer {
     std::shared_ptr<const HostPeer> who;
     int held = 0;       // by so many communicators
     bool here = false;  // on this host
-    // Of the newest meeting with it: how it is called.
-    std::shared_ptr<Meeting> meeting;
-    std::array<std::uint64_t, 2> socket{};
-    // The newest board that both have, and its place there.
-    std::shared_ptr<Meeting> shares;
-    int place = -1;
+    // In the newest meeting with it, and in the one before: the peer may still go by that.
+    Seat now, before;
     bool has_ended = false;  // its process, though its word does not say so
+    std::optional<std::chrono::steady_clock::time_point> refused_since;  // connections; refusal()
     std::uint64_t probe = 0, started = 0;
     std::unique_ptr<Exchange> exchange;
 
     bool in_another_process() const { return here && !who->same_process; }
-    const LifeWord* life() const { return shares ? &shares->board->life(place) : nullptr; }
+    /// As its newest word says. One that it has not taken yet says nothing; then the word before
+    /// tells of its death (and no more: a rank that has left that meeting may be on its way here).
+    LifeWord::State state() const {
+      const auto newest = now.state();
+      if (newest != LifeWord::State::unborn) return newest;
+      return before.state() == LifeWord::State::ended ? LifeWord::State::ended : newest;
+    }
     /// Whether it has left or ended, as far as this rank can know.
-    bool is_gone() const { return has_ended || (shares && tutti::is_gone(life()->state())); }
+    bool is_gone() const { return has_ended || tutti::is_gone(state()); }
   };
   /// A process that has called, and has not named itself yet, or is not known yet.
   struct Caller {
@@ -285,8 +305,8 @@ class HostPeers : WindowObserver {
   std::unordered_map<std::uint64_t, int> numbers_;     // by identity: the newest one
   std::map<std::array<std::uint64_t, 2>, int> hosts_;  // their numbers
   std::vector<std::weak_ptr<Meeting>> meetings_;
-  std::vector<std::shared_ptr<Meeting>> earlier_;
-  std::vector<std::pair<const LifeWord*, int>> neighbours_;  // the peers of other processes here
+  std::vector<std::shared_ptr<Meeting>> failed_;   // since the last one that did not fail
+  std::vector<std::pair<int, Peer*>> neighbours_;  // the peers of other processes here, by number
   std::deque<Caller> callers_;
   bool lacks_descriptors_ = false;  // for one that calls
   std::size_t next_look_ = 0;       // at which neighbour: see peers_that_are()
@@ -298,6 +318,10 @@ class HostPeers : WindowObserver {
   // By window of this process: which peers have been told of it.
   std::unordered_map<std::uint32_t, std::set<int>> told_;
 };
+
+/// Throws `error` of HostPeers, which names a peer, as rank `rank` says it; `named`: the peer's
+/// rank, -1: it has none.
+[[noreturn]] void throw_with_ranks(const Error& error, int rank, int named);
 
 /// Registers memory for other ranks of this process, for as long as it lives.
 void share_within_process(std::uint64_t key, const std::shared_ptr<SharedMemory>& memory);

@@ -69,13 +69,13 @@ bool HostPeers::call(Peer& peer) {
                     "file descriptors open (ulimit -n raises that)",
                     number_, peer.who->pid));
   }
-  const SocketAddress name = socket_address(peer.socket);
+  const SocketAddress name = socket_address(peer.now.socket);
   if (::connect(socket.fd(), name.get(), name.length) != 0 || !is_of_this_user(socket)) {
     exchange.closed = peer.is_gone();
     return false;
   }
   const Hello hello{address_.identity,
-                    hello_mac(peer.meeting->secret, peer.socket, address_.identity)};
+                    hello_mac(peer.now.meeting->secret, peer.now.socket, address_.identity)};
   if (::send(socket.fd(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) return false;
   exchange.out = std::move(socket);
   return true;

@@ -55,12 +55,7 @@ std::vector<int> HostPeers::meet(int rank, std::span<const HostPeerAddress> peer
   const std::shared_ptr<Meeting> meeting = std::move(meeting_);
   std::vector<int> numbers(peers.size(), -1);
   std::vector<int> here, added;
-  struct Before {
-    int number;
-    std::shared_ptr<Meeting> meeting;
-    std::array<std::uint64_t, 2> socket;
-  };
-  std::vector<Before> before;
+  std::vector<std::pair<int, Seat>> former;  // than `before`, by number
   std::uint64_t key = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -91,9 +86,8 @@ std::vector<int> HostPeers::meet(int rank, std::span<const HostPeerAddress> peer
       // Another one than that of the segment which the first rank shares next.
       if (here.empty()) key = ~peers[r].key;
       Peer& peer = at(numbers[r]);
-      before.push_back({numbers[r], peer.meeting, peer.socket});
-      peer.meeting = meeting;
-      peer.socket = peers[r].socket;
+      former.emplace_back(numbers[r], std::exchange(peer.before, std::move(peer.now)));
+      peer.now = {meeting, peers[r].socket, static_cast<int>(here.size())};
       here.push_back(numbers[r]);
       alone = alone && peer.who->same_process;
     }
@@ -103,32 +97,32 @@ std::vector<int> HostPeers::meet(int rank, std::span<const HostPeerAddress> peer
     if (!alone) listen_for(*meeting);
     meeting->place = static_cast<int>(place_of(here, number_));
   }
-  try {
-    if (here.size() > 1) share_board(*meeting, here, key, deadline);
-  } catch (...) {
+  const auto go_back = [&] {
     const std::lock_guard lock(mutex_);
-    for (Before& b : before) {
-      Peer& peer = at(b.number);
-      peer.meeting = std::move(b.meeting);
-      peer.socket = b.socket;
+    for (auto& [number, seat] : former) {
+      Peer& peer = at(number);
+      peer.now = std::exchange(peer.before, std::move(seat));
     }
     for (const int number : added) drop(number);
     if (std::ranges::find(added, number_) != added.end()) number_ = -1;
     meeting->listener.reset();
     // Others may go by its board already, where the end of this rank's word would be its own.
-    if (meeting->board) earlier_.push_back(meeting);
+    if (meeting->board) failed_.push_back(meeting);
     find_neighbours();
+  };
+  try {
+    if (here.size() > 1) share_board(*meeting, here, key, deadline);
+  } catch (const Error& e) {
+    go_back();
+    const auto found = std::ranges::find(numbers, e.rank());
+    const int named = found == numbers.end() ? -1 : static_cast<int>(found - numbers.begin());
+    throw_with_ranks(e, rank, named);
+  } catch (...) {
+    go_back();
     throw;
   }
   const std::lock_guard lock(mutex_);
-  // Others of these ranks may still go by what they shared before. At the next meeting none does.
-  earlier_.clear();
-  for (std::size_t place = 0; place < here.size() && meeting->board; ++place) {
-    Peer& peer = at(here[place]);
-    earlier_.push_back(std::exchange(peer.shares, meeting));
-    peer.place = static_cast<int>(place);
-  }
-  for (Before& b : before) earlier_.push_back(std::move(b.meeting));
+  failed_.clear();
   find_neighbours();
   return numbers;
 }
@@ -181,9 +175,9 @@ void HostPeers::share_board(Meeting& meeting, std::span<const int> here, std::ui
       look_at_givers(here, refused_since);
       if (now < deadline) continue;
       throw Error(ErrorCode::timed_out,
-                  fmt::format("rank {}: rank {} (pid {}) of this host did not hand on the memory "
-                              "that its ranks share in time",
-                              number_, from, peer(from)->pid),
+                  fmt::format("process {} of this host did not hand on the memory that the ranks "
+                              "share in time",
+                              peer(from)->pid),
                   from);
     }
   }
@@ -199,8 +193,8 @@ void HostPeers::look_at_givers(std::span<const int> here, Clock::time_point& ref
   const std::lock_guard lock(mutex_);
   const auto throw_lost = [&](const Peer& peer, int number, std::string_view problem) {
     throw Error(ErrorCode::peer_lost,
-                fmt::format("rank {} cannot connect to rank {} (pid {}): {}; it has probably died",
-                            number_, number, peer.who->pid, problem),
+                fmt::format("cannot connect to process {}: {}; it has probably died", peer.who->pid,
+                            problem),
                 number);
   };
   for (std::ptrdiff_t p = place_of(here, number_); p > 0;) {
@@ -217,7 +211,7 @@ void HostPeers::look_at_givers(std::span<const int> here, Clock::time_point& ref
   const Peer& giver = at(from);
   if (!giver.in_another_process()) return;
   const auto now = Clock::now();
-  if (!refuses_calls(giver.socket)) {
+  if (!refuses_calls(giver.now.socket)) {
     refused_since = Clock::time_point::max();
   } else {
     refused_since = std::min(refused_since, now);

@@ -23,8 +23,11 @@ namespace tutti {
 
 namespace {
 
-[[noreturn]] void throw_late(int peer) {
-  throw Error(ErrorCode::timed_out, fmt::format("rank {} did not pass its memory in time", peer),
+/// So long may a process that is being killed go on, from its first closed socket to its end.
+constexpr auto kKilledWithin = std::chrono::milliseconds(200);
+
+[[noreturn]] void throw_late(int peer, pid_t pid) {
+  throw Error(ErrorCode::timed_out, fmt::format("process {} did not pass its memory in time", pid),
               peer);
 }
 
@@ -207,22 +210,21 @@ FileDescriptor HostPeers::find_descriptor(int peer, std::uint64_t key) {
     if (auto found = p.exchange->segments.extract(key)) {
       if (found.mapped()) return std::move(found.mapped());
       throw Error(ErrorCode::system,
-                  fmt::format("rank {} cannot take the memory that rank {} passes to it: {}",
-                              number_, peer, out_of_descriptors()),
+                  fmt::format("the memory that process {} passes cannot be taken: {}", p.who->pid,
+                              out_of_descriptors()),
                   number_);
     }
   }
   if (lacks_descriptors_) {
-    throw Error(ErrorCode::system,
-                fmt::format("rank {} cannot take in the call of a rank of its host: {}", number_,
-                            out_of_descriptors()),
-                number_);
+    throw Error(
+        ErrorCode::system,
+        fmt::format("the call of a process of this host cannot be taken: {}", out_of_descriptors()),
+        number_);
   }
   if (gone || (p.exchange && p.exchange->closed)) {
-    throw Error(
-        ErrorCode::peer_lost,
-        fmt::format("rank {} (pid {}) died while its memory was being connected", peer, p.who->pid),
-        peer);
+    throw Error(ErrorCode::peer_lost,
+                fmt::format("process {} died while its memory was being connected", p.who->pid),
+                peer);
   }
   return {};
 }
@@ -236,7 +238,7 @@ FileDescriptor HostPeers::receive(int peer, std::uint64_t key, Deadline deadline
     FileDescriptor fd = find_descriptor(peer, key);
     if (fd) return fd;
     const auto now = std::chrono::steady_clock::now();
-    if (now >= deadline) throw_late(peer);
+    if (now >= deadline) throw_late(peer, this->peer(peer)->pid);
     throw_if_stopping();
     // Until something comes; what is left to be done without that can wait for a moment.
     wait_for(incoming_.fd(), POLLIN, std::min(deadline, now + moment));
@@ -255,7 +257,7 @@ std::shared_ptr<SharedMemory> HostPeers::receive(int peer, std::uint64_t key, st
     if (const auto it = m.by_key.find(key); it != m.by_key.end()) memory = it->second.lock();
     return memory != nullptr;
   };
-  if (!wait_until(deadline, is_there)) throw_late(peer);
+  if (!wait_until(deadline, is_there)) throw_late(peer, this->peer(peer)->pid);
   return memory;
 }
 
@@ -276,17 +278,34 @@ void HostPeers::give_up(std::uint64_t id, std::uint64_t because_of) {
   meeting_.reset();
   const std::lock_guard lock(mutex_);
   note_refusal(id, because_of);
+  for (const auto& [number, peer] : neighbours_) {
+    if (peer->before.meeting && peer->now.state() == LifeWord::State::unborn) {
+      peer->now = std::exchange(peer->before, {});
+    }
+  }
+  find_neighbours();
 }
 
 std::optional<int> HostPeers::refusal(int peer, std::uint64_t id) {
   const std::lock_guard lock(mutex_);
-  const Peer& p = at(peer);
-  if (!p.shares) return std::nullopt;
-  const auto because_of = p.shares->board->refusal(p.place, id);
-  if (because_of) return number_of(*because_of);
-  // A rank that did not get the board, and gave up, cannot say so there.
-  const bool has_given_up = p.in_another_process() &&
-                            p.life()->state() == LifeWord::State::unborn && refuses_calls(p.socket);
+  Peer& p = at(peer);
+  for (const Seat* const seat : {&p.now, &p.before}) {
+    if (seat->board() == nullptr) continue;
+    const auto because_of = seat->board()->refusal(seat->place, id);
+    if (because_of) return number_of(*because_of);
+  }
+  // A rank that did not get the board, and gave up, cannot say so there. But it refuses
+  // connections, as does a process that is being killed, a moment before it has ended.
+  const bool refuses = p.in_another_process() && p.now.board() != nullptr &&
+                       p.now.state() == LifeWord::State::unborn && refuses_calls(p.now.socket);
+  if (!refuses) {
+    p.refused_since.reset();
+    return std::nullopt;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (!p.refused_since) p.refused_since = now;
+  p.has_ended = p.who->pid > 0 && process_has_ended(p.who->pid, p.started);
+  const bool has_given_up = !p.has_ended && now - *p.refused_since >= kKilledWithin;
   return has_given_up ? std::optional(-1) : std::nullopt;
 }
 

@@ -38,6 +38,23 @@ std::vector<int> Members::ranks_among(std::span<const int> members) const {
   return ranks;
 }
 
+std::shared_ptr<SharedMemory> Members::receive(int rank, std::uint64_t key, std::size_t bytes,
+                                               Deadline deadline) const try {
+  return host_peers_->receive(member(rank), key, bytes, deadline);
+} catch (const Error& e) {
+  throw_with_rank(e);
+}
+
+FileDescriptor Members::receive(int rank, std::uint64_t key, Deadline deadline) const try {
+  return host_peers_->receive(member(rank), key, deadline);
+} catch (const Error& e) {
+  throw_with_rank(e);
+}
+
+void Members::throw_with_rank(const Error& error) const {
+  throw_with_ranks(error, rank(), rank_of(error.rank()));
+}
+
 std::string Members::process_text(int rank) const {
   const HostPeer& its = who(rank);
   return fmt::format("{}pid {}{}",

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/fork.h"
 #include "transport/host_peers.h"
 
@@ -68,11 +69,17 @@ class Members {
   /// Whether this process is a child, by fork(), of the one that made this object.
   bool is_inherited() const { return process_generation() != generation_; }
 
+  /// What rank `rank` of this host shares under `key` (HostPeers::receive()).
+  std::shared_ptr<SharedMemory> receive(int rank, std::uint64_t key, std::size_t bytes,
+                                        Deadline deadline) const;
+  FileDescriptor receive(int rank, std::uint64_t key, Deadline deadline) const;
+
   HostPeers& host_peers() const { return *host_peers_; }
   const std::shared_ptr<HostPeers>& shared_host_peers() const { return host_peers_; }
 
  private:
   const HostPeer& who(int rank) const { return *who_[static_cast<std::size_t>(rank)]; }
+  [[noreturn]] void throw_with_rank(const Error& error) const;
 
   const std::shared_ptr<HostPeers> host_peers_;
   const std::uint32_t generation_ = process_generation();

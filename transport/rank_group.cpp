@@ -18,6 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr auto kReasonPatience = std::chrono::milliseconds(200);
+
 /// The segment of a host holds its ranks' control blocks, a place for the losses of the host, and
 /// the links between its ranks, which are mapped as they are used.
 struct SegmentLayout {
@@ -109,6 +111,7 @@ void RankGroup::give_up(const Failure& failure) {
   const bool too_late = joining != nullptr ? !joining->give_up(failure)
                                            : decide_here(Joining::kFailed) != Joining::kFailed;
   if (too_late) return;
+  if (joining == nullptr) blocks_.record(failure);
   throw Error(failure.code, failure.text, failure.rank);
 }
 
@@ -143,11 +146,12 @@ void RankGroup::join_host(Deadline deadline) {
   }
   cma_everywhere_ = first.without_cma.load(std::memory_order_relaxed) == 0;
   if (joining == nullptr && decide_here(Joining::kDone) == Joining::kFailed) {
-    throw Error(ErrorCode::timed_out,
-                fmt::format("rank {} has joined the communicator too late: other ranks have given "
-                            "up on it",
-                            rank()),
-                rank());
+    // The rank that has decided so says why, right after that.
+    if (wait_until(deadline_after(kReasonPatience), [&] { return liveness_.failed(); })) {
+      liveness_.throw_failure();
+    }
+    throw Error(ErrorCode::peer_lost,
+                "a rank gave up on the communicator, and died before it said why");
   }
 }
 

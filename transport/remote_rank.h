@@ -14,8 +14,8 @@
 // after TUTTI_PEER_TIMEOUT counts the peer as lost.
 //
 // Where there are several ways between the two hosts, the side that has dialled the connection
-// dials one stripe more for each further way, once the connection is up. The connection does
-// without a stripe that does not come about.
+// dials one stripe more for each further way, one after the other, once the connection is up. The
+// connection does without the ways that do not work.
 //
 // The reactor's thread does all of it, except for the data: network.h says which threads move them.
 #pragma once
@@ -144,7 +144,9 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// Uses it, if it is the one.
   void settle(Attempt& attempt);
   void use(Attempt& attempt);
-  void dial_stripes();
+  /// The next one, by the next way that has not been tried.
+  void dial_stripe();
+  void drop_stripe(StreamCandidate& stripe);
   void advance_stripe(std::uint32_t stripe);
   /// Hands those to the wire that are there, in their order.
   void attach_stripes();
@@ -218,7 +220,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::optional<Reactor::Time> data_ended_;  // one of these has
   // Of the connection that is used.
   std::array<StreamCandidate, kMostStripes> stripes_;
-  std::uint32_t attached_ = 0;
+  std::uint32_t attached_ = 0;  // of the stripes
+  std::size_t next_way_ = 0;    // for one
   std::uint64_t number_used_ = 0;
   bool dialled_it_ = false;
   std::atomic<bool> wants_room_{false};  // data_set_ tells of room

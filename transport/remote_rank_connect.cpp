@@ -1,6 +1,8 @@
 // See remote_rank.h. How its connection comes about, from two attempts: one dialled from here and
 // one accepted from there.
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -134,8 +136,11 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
   if (hello.connection < theirs_.number) return;  // the peer has given it up
   if (hello.stream >= kStreams && hello.stream < kStreams + kMostStripes) {
     // This rank may not know yet that the peer uses the connection.
-    StreamCandidate& stripe = stripes_[hello.stream - kStreams];
-    if (is_lost() || hello.connection != theirs_.number || stripe || where_.more.empty()) return;
+    const std::uint32_t number = hello.stream - kStreams;
+    if (is_lost() || hello.connection != theirs_.number || number < attached_) return;
+    if (where_.more.empty()) return;
+    StreamCandidate& stripe = stripes_[number];
+    if (stripe) reactor_.unwatch(stripe.fd());  // the peer takes another way
     tune_socket(socket);
     stripe = StreamCandidate(
         std::move(socket), session,
@@ -207,7 +212,7 @@ void RemoteRank::use(Attempt& attempt) {
               : protection_ == Protection::checksum ? ", with checksums"
                                                     : "",
               wire_.carrier());
-  if (dialled_it_) dial_stripes();
+  dial_stripe();
   attach_stripes();
   flush_notes();
   owner_.on_connected();
@@ -215,27 +220,38 @@ void RemoteRank::use(Attempt& attempt) {
 
 // --- Stripes -------------------------------------------------------------------------------------
 
-void RemoteRank::dial_stripes() {
-  if (wire_.abilities().streams == 0 || streams() < kStreams) return;
-  const auto count = std::min<std::size_t>(where_.more.size(), kMostStripes);
-  for (std::uint32_t s = 0; s < count; ++s) {
-    const Way& way = where_.more[s];
-    StreamCandidate& c = stripes_[s];
-    c = StreamCandidate(begin_to_connect(way.to, way.from), where_.key,
-                        {self_, where_.identity, kStreams + s, StreamHello::asks, number_used_},
-                        false);
-    if (c) reactor_.watch(c.fd(), c.events(), *this);
+void RemoteRank::dial_stripe() {
+  if (!dialled_it_ || wire_.abilities().streams == 0 || streams() < kStreams) return;
+  while (next_way_ < where_.more.size() && attached_ < kMostStripes) {
+    const Way& way = where_.more[next_way_++];
+    const StreamHello hello{self_, where_.identity, kStreams + attached_, StreamHello::asks,
+                            number_used_};
+    StreamCandidate& c = stripes_[attached_];
+    c = StreamCandidate(begin_to_connect(way.to, way.from), where_.key, hello, false);
+    if (c) {
+      // A way that swallows all fails after 3 s, not after minutes: the next one waits for it.
+      constexpr int kOneMore = 1;
+      setsockopt(c.fd(), IPPROTO_TCP, TCP_SYNCNT, &kOneMore, sizeof kOneMore);
+      return reactor_.watch(c.fd(), c.events(), *this);
+    }
+    drop_stripe(c);
   }
+}
+
+void RemoteRank::drop_stripe(StreamCandidate& stripe) {
+  if (dialled_it_) {
+    log().info("no connection to {} besides the one at {} ({}): its long messages take fewer ways",
+               to_string(where_.more[next_way_ - 1].to), place(), stripe.why());
+  }
+  stripe = {};
 }
 
 void RemoteRank::advance_stripe(std::uint32_t stripe) {
   StreamCandidate& c = stripes_[stripe];
   reactor_.unwatch(c.fd());
   if (c.step() == StreamCandidate::State::failed) {
-    log().info("no connection to {} besides the one at {} ({}): its long messages take fewer ways",
-               to_string(where_.more[stripe].to), place(), c.why());
-    c = {};
-    return;
+    drop_stripe(c);
+    return dial_stripe();
   }
   if (c.is_ready()) return attach_stripes();
   reactor_.watch(c.fd(), c.events(), *this);
@@ -243,14 +259,15 @@ void RemoteRank::advance_stripe(std::uint32_t stripe) {
 
 void RemoteRank::attach_stripes() {
   if (!is_up()) return;
-  for (; attached_ < kMostStripes && stripes_[attached_].is_ready(); ++attached_) {
+  while (attached_ < kMostStripes && stripes_[attached_].is_ready()) {
     StreamCandidate& c = stripes_[attached_];
     Stream stripe(std::move(c.socket()), protection_, c.session(), dialled_it_);
     c = {};
     const int fd = stripe.fd();
     watch_over_idle(fd);
     if (!wire_.add_stripe(std::move(stripe))) return;
-    watch_data(kStreams - 1 + attached_, fd);
+    watch_data(kStreams - 1 + attached_++, fd);
+    if (dialled_it_) return dial_stripe();
   }
 }
 

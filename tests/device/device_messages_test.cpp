@@ -102,7 +102,7 @@ TEST_P(DeviceMessages, AllToAllIsOneLaunch) {
 // One end calls one by one, in a group, or in several; both ends have another number of blocks for
 // a message. The order of a pair's messages decides, and nothing else.
 TEST_P(DeviceMessages, EndsThatGroupDifferently) {
-  if (GetParam() < 2) return;
+  if (GetParam() != 2) return;
   std::mt19937 random(3);
   for (const std::uint32_t blocks : {256U, 20U, 6U}) {
     the_device->side_by_side = blocks;

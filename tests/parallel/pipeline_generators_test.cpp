@@ -1,9 +1,11 @@
 // The pipeline schedules that Tutti knows: each is proved, takes as long as the textbook says, and
-// keeps as many activations.
+// keeps as many activations. TUTTI_TEST_MANY_MICRO_BATCHES=1 proves more than time allows by
+// default.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "core/error.h"
@@ -21,12 +23,14 @@ Schedule make(std::string_view name, int ranks, int micro_batches, int chunks = 
 }
 
 TEST(PipelineGenerators, AllAreProved) {
+  const bool all = std::getenv("TUTTI_TEST_MANY_MICRO_BATCHES") != nullptr;
   int schedules = 0;
   for (const Generator& g : generators()) {
     for (int chunks = g.any_chunks ? 1 : g.chunks; chunks <= (g.any_chunks ? 4 : g.chunks);
          ++chunks) {
       for (int p = 1; p <= 16; ++p) {
         for (int m = 1; m <= 64; ++m) {
+          if (!all && m > 20 && m % 16 > 1) continue;
           SCOPED_TRACE(fmt::format("{} {} ranks {} micro-batches {} chunks", g.name, p, m, chunks));
           const Schedule s = generate(g, {p, m, chunks});
           const Verdict verdict = verify(s);
@@ -39,7 +43,7 @@ TEST(PipelineGenerators, AllAreProved) {
       }
     }
   }
-  EXPECT_EQ(schedules, 10 * 16 * 64);
+  EXPECT_EQ(schedules, 10 * 16 * (all ? 64 : 25));
 }
 
 /// Within 1 %.

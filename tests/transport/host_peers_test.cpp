@@ -199,6 +199,26 @@ TEST_F(RanksOfAHost, NameTheRankThatDoesNotHandTheBoardOn) {
   }
 }
 
+// It goes from one meeting to the next, and lets go of boards on which others still look for it.
+TEST_F(RanksOfAHost, ARankThatHasLeftAnEarlierMeetingIsNotGone) {
+  make(3);
+  side_by_side([&](int r) { connect(r, secret_, 20s); });
+  HostPeers &other = *peers_[0], &leaves = *peers_[1], &looks = *peers_[2];
+  const auto meet = [&](HostPeers& who, int rank, const std::vector<HostPeerAddress>& addresses) {
+    who.meet(rank, addresses, secret_, deadline_after(10s));
+  };
+  const std::vector<HostPeerAddress> second{leaves.listen(), other.listen()};
+  side_by_side([&](int r) {
+    if (r == 1) meet(leaves, 0, second);
+    if (r == 0) meet(other, 1, second);
+  });
+  const std::vector<HostPeerAddress> fourth{looks.listen(), leaves.listen()};
+  meet(looks, 0, fourth);
+  EXPECT_TRUE(looks.ending_peers().empty());
+  meet(leaves, 0, {leaves.listen()});
+  EXPECT_TRUE(looks.ending_peers().empty());
+}
+
 TEST_F(RanksOfAHost, ARankThatHasGivenUpIsNotWaitedFor) {
   make(3);
   peers_[0]->give_up(5, 0);

@@ -113,13 +113,14 @@ TEST(Stripes, OneThatDoesNotComeAboutIsDoneWithout) {
   const Namespaces hosts(2, false, Namespaces::Joined::directly, kWays);
   NEED_HOSTS(hosts);
   for (const int host : {0, 1}) {
-    if (!hosts.reset_all(host, 2)) GTEST_SKIP() << "nftables is missing here";
+    if (!hosts.reset_new(host, 2)) GTEST_SKIP() << "nftables is missing here";
   }
   NetworkJob job(hosts, {0, 1}, {NETWORK_RANK, "4000000", "0.3"});
   expect_right(job, 30s);
   const Sent bytes = sent(hosts, 0);
   EXPECT_GT(bytes[1], bytes[0] / 10 * 8);  // before it
   EXPECT_LT(bytes[2], 100'000U);
+  EXPECT_GT(bytes[3], bytes[0] / 10 * 8);  // behind it
 }
 
 }  // namespace

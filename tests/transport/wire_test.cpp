@@ -279,7 +279,7 @@ struct ZeroCopy : TwoEnds {
     ASSERT_TRUE(in.can_post(to.data() + 128, kLongBytes));
     const InLink::PostedReceive message{number, to.data() + 128, tag, kLongBytes};
     in.post(std::span(&message, 1));
-    const auto heard = Clock::now() + 100ms;  // the sender has
+    const auto heard = Clock::now() + 20ms;  // the sender has
     while (Clock::now() < heard) poll();
   }
   void free_one() {

@@ -16,7 +16,7 @@ take ``tutti.Communicator.create_local(4)``.
 - ``with tutti.group():`` runs the calls inside together.
 - ``comm.window(array)`` lets the other ranks write to an array, one-sided: ``help(tutti.Window)``.
 - ``tutti.empty(shape, dtype)`` makes arrays that other ranks of the host can read directly:
-  collectives on them are the fastest.
+  collectives on them are the fastest. ``tutti.use_windows()`` makes all large arrays such arrays.
 - ``ElasticJob``: ranks that die are replaced while the others go on (``tutti run --elastic 2:4``).
 - Whatever fails raises a ``tutti.Error`` that says what happened, to whom, and what to do.
 """
@@ -47,7 +47,7 @@ from tutti.errors import (
     TimedOut,
     UnprovenPlan,
 )
-from tutti.memory import empty, zeros
+from tutti.memory import empty, use_windows, zeros
 
 __all__ = [
     "Aborted",
@@ -70,6 +70,7 @@ __all__ = [
     "init",
     "make_unique_id",
     "pre_multiplied_sum",
+    "use_windows",
     "zeros",
 ]
 

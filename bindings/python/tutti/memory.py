@@ -1,14 +1,19 @@
-"""Arrays in window memory, which the other ranks of a host can read directly."""
+"""Window memory, which the other ranks of a host can read directly: single arrays, or the whole program's."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
+import os
 import sys
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, SupportsIndex
 
 from tutti import _tutti
+from tutti.errors import InvalidUsage, SystemFailure
+from tutti.installation import FOLDER
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +50,34 @@ def empty(
 
 
 zeros = empty
+
+
+def use_windows() -> None:
+    """All large arrays of this program lie in windows from now on, those of NumPy and PyTorch among them.
+
+    The same as `tutti run --windows`, under any launcher. Call it first in the program, before it makes
+    a communicator or a thread: the program begins again, as the same process, with `malloc()` from
+    libtutti_windows.so. In that second run the call does nothing. Raises InvalidUsage where the program
+    cannot begin again: in notebooks, at a prompt, from standard input, with other threads.
+    """
+    if hasattr(ctypes.CDLL(None), "tutti_window_heap_1"):
+        return
+    places = [FOLDER / "lib/tutti", FOLDER / "lib"]
+    library = next((p / "libtutti_windows.so" for p in places if (p / "libtutti_windows.so").exists()), None)
+    if library is None:
+        raise SystemFailure(f"use_windows(): there is no libtutti_windows.so in {places[0]}: install tutti anew")
+    preloads = os.environ.get("LD_PRELOAD", "")
+    by_hand = f"set LD_PRELOAD={library} before it starts"
+    if str(library) in preloads:
+        raise SystemFailure(f"use_windows(): LD_PRELOAD names {library}, but the system did not load it")
+    if sys.argv[0] in ("", "-") or sys.flags.interactive or "ipykernel" in sys.modules:
+        raise InvalidUsage(f"use_windows(): a program that comes from a prompt or a pipe cannot begin again: {by_hand}")
+    if threading.active_count() > 1:
+        raise InvalidUsage(f"use_windows(): the program has threads already: call it first, or {by_hand}")
+    os.environ["LD_PRELOAD"] = f"{library}:{preloads}" if preloads else str(library)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _like(x, shape):

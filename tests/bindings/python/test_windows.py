@@ -1,5 +1,9 @@
 """Windows: arrays to which other ranks put."""
 
+import re
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from conftest import run_threads
@@ -119,3 +123,54 @@ def test_processes_put_to_each_other(job):
     for rank, _, word, right, second in j.next(3):
         assert (word, right, second) == ("right", True, rank + 1)
     assert j.finish()[0] == 0
+
+
+PROGRAM = """
+import os, sys, threading
+{before}
+import tutti
+tutti.use_windows()
+import numpy as np
+comm = tutti.init()
+x = np.full(1 << 20, comm.rank + 1.0)
+comm.all_reduce(x)
+assert (x == sum(range(1, comm.size + 1))).all()
+def has(line):
+    begin, end = line.split()[0].split("-")
+    return int(begin, 16) <= x.ctypes.data < int(end, 16)
+place = next(filter(has, open("/proc/self/maps"))).strip()
+os.write(1, ("lies in %s of %d %s\\n" % (place, comm.size, sys.argv[1:])).encode())
+"""
+
+
+def run_program(before="", size=2, arguments=("a b", "c")):
+    program = [sys.executable, "-c", PROGRAM.format(before=before), *arguments]
+    return subprocess.run(
+        [sys.executable, "-m", "tutti", "run", "-n", str(size), *program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_all_large_arrays_of_a_program_lie_in_windows():
+    done = run_program("os.write(1, b'begins %d\\n' % os.getpid())")
+    assert done.returncode == 0, done.stdout + done.stderr
+    begins = [line.split()[-1] for line in done.stdout.splitlines() if "begins" in line]
+    assert len(begins) == 4 and len(set(begins)) == 2, "each process begins twice"
+    assert len(re.findall("lies in .*memfd:", done.stdout)) == 2, done.stdout
+    assert done.stdout.count("of 2 ['a b', 'c']") == 2, done.stdout
+
+
+def test_a_program_with_threads_cannot_begin_again():
+    done = run_program("threading.Thread(target=threading.Event().wait, daemon=True).start()")
+    assert done.returncode != 0
+    assert "InvalidUsage: use_windows(): the program has threads already" in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"], ["-u"], ["-", "x"]])
+def test_a_program_from_standard_input_cannot_begin_again(arguments):
+    done = subprocess.run(
+        [sys.executable, *arguments], input="import tutti; tutti.use_windows()", capture_output=True, text=True
+    )
+    assert done.returncode != 0 and "from a prompt or a pipe cannot begin again: set LD_PRELOAD=" in done.stderr
