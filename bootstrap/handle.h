@@ -18,9 +18,9 @@ struct Handle {
   std::uint64_t newest = 0;  // the number of the rank's newest reconfiguration; 0: none
   UniqueId id;               // of its meeting point
 
-  /// "tutti1/node7/1234/3/<256 hexadecimal digits>".
+  /// "tutti2/node7/1234/3/<256 hexadecimal digits>/<checksum>".
   std::string text() const;
-  /// Nothing for a text that is none.
+  /// Nothing for a text that is none, or a damaged one.
   static std::optional<Handle> from(std::string_view text);
   /// "pid 1234 on node7".
   std::string process() const;

@@ -358,6 +358,11 @@ TEST_P(Reconfigure, AListHasTheCallersOwnHandleOnce) {
   fails({}, "empty");
   fails({all[0], "nonsense"}, "entry 1 of the list of handles is no handle");
   fails({all[0], all[1].substr(0, all[1].size() - 1)}, "entry 1");
+  for (std::size_t at = 0; at < all[1].size(); at += at < 40 ? 1 : 13) {
+    std::string damaged = all[1];
+    damaged[at] = damaged[at] == '7' ? '8' : '7';
+    fails({all[0], damaged}, "entry 1 of the list of handles is no handle");
+  }
   fails({all[1]}, "has not the one of this rank");
   fails({all[0], all[1], all[1]}, "entries 1 and 2 of the list of handles are the same rank");
   try {
