@@ -117,7 +117,7 @@ test-torch: test-packages build/build.ninja
 	  cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null; fi
 	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS)
-	@ctest --test-dir build --output-on-failure --no-tests=error -L '^torch$$'
+	@ctest --test-dir build --output-on-failure --no-tests=error -L '^torch$$' -j $(JOBS)
 
 # Frameworks over torch.distributed, in an environment of their own beside that PyTorch.
 test-frameworks: test-packages build/build.ninja
