@@ -139,10 +139,9 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
     const std::uint32_t number = hello.stream - kStreams;
     if (is_lost() || hello.connection != theirs_.number || number < attached_) return;
     if (where_.more.empty()) return;
-    StreamCandidate& stripe = stripes_[number];
-    if (stripe) reactor_.unwatch(stripe.fd());  // the peer takes another way
     tune_socket(socket);
-    stripe = StreamCandidate(
+    // One that is there already has failed at the peer, which takes another way.
+    stripes_[number] = StreamCandidate(
         std::move(socket), session,
         {self_, where_.identity, hello.stream, StreamHello::accepted, hello.connection}, false);
     return attach_stripes();
@@ -239,10 +238,8 @@ void RemoteRank::dial_stripe() {
 }
 
 void RemoteRank::drop_stripe(StreamCandidate& stripe) {
-  if (dialled_it_) {
-    log().info("no connection to {} besides the one at {} ({}): its long messages take fewer ways",
-               to_string(where_.more[next_way_ - 1].to), place(), stripe.why());
-  }
+  log().info("no connection to {} besides the one at {} ({}): its long messages take fewer ways",
+             to_string(where_.more[next_way_ - 1].to), place(), stripe.why());
   stripe = {};
 }
 
