@@ -19,17 +19,19 @@ find_package(GTest 1.12 REQUIRED)
 
 set(TUTTI_TESTS ${PROJECT_SOURCE_DIR}/tests)
 
-# What is tested is compiled as users have it; the tests themselves are to be compiled soon.
+# The library is compiled as users have it. The tests are compiled with -Og, which takes a quarter less
+# time than -O1; -O0 takes longer than both, as nothing of the headers' small functions is removed.
 function(tutti_test_options target)
   tutti_options(${target})
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
 endfunction()
 
-# tutti_test_library(NAME sources... [LINK library...]): what several tests share, compiled once.
+# tutti_test_library(NAME sources... [LINK library...]): what several tests share, compiled once and
+# optimised: among them are the loops that tests spend their time in.
 function(tutti_test_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK")
   add_library(${name} STATIC ${arg_UNPARSED_ARGUMENTS})
-  tutti_test_options(${name})
+  tutti_options(${name})
   target_link_libraries(${name} PUBLIC tutti fmt::fmt ${arg_LINK})
 endfunction()
 

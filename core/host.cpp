@@ -8,8 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 #include <thread>
+
+#include "core/cpu_mask.h"
 
 namespace tutti {
 namespace {
@@ -38,15 +39,10 @@ std::string first_line(const std::string& file) {
   return line;
 }
 
-/// "0-3,8": what the kernel writes.
 CoreSet listed_cores(const std::string& list) {
   CoreSet cores;
-  std::istringstream text(list);
-  for (std::string range; std::getline(text, range, ',');) {
-    std::size_t first = 0, last = 0;
-    const int numbers = std::sscanf(range.c_str(), "%zu-%zu", &first, &last);
-    if (numbers == 1) last = first;
-    for (std::size_t c = first; numbers > 0 && c <= last && c < cores.size(); ++c) cores.set(c);
+  for (const int core : members_of_list(list)) {
+    if (static_cast<std::size_t>(core) < cores.size()) cores.set(static_cast<std::size_t>(core));
   }
   return cores;
 }

@@ -225,6 +225,10 @@ std::string_view value_of(const Setting& setting) {
   return value != nullptr ? std::string_view(value) : setting.default_value;
 }
 
+std::optional<std::int64_t> integer_from(std::string_view text) {
+  return parse_number<std::int64_t>(text);
+}
+
 std::optional<std::uint64_t> bytes_from(std::string_view text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -318,7 +322,7 @@ std::string setting_text(std::string_view name) {
 }
 
 std::int64_t setting_integer(std::string_view name) {
-  return parsed(name, SettingType::integer, parse_number<std::int64_t>);
+  return parsed(name, SettingType::integer, integer_from);
 }
 
 std::size_t setting_bytes(std::string_view name) {
@@ -337,7 +341,7 @@ bool setting_allows(std::string_view name, std::uint64_t value) {
   const Setting& s = find_number(name);
   // What a program may set has no negative limits.
   return s.type == SettingType::bytes ? allows(s, value, bytes_from)
-                                      : allows(s, value, parse_number<std::int64_t>);
+                                      : allows(s, value, integer_from);
 }
 
 void check_setting(std::string_view name, std::string_view what, std::uint64_t value) {

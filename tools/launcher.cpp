@@ -19,6 +19,7 @@
 #include "bootstrap/unique_id.h"
 #include "core/error.h"
 #include "tools/agent.h"
+#include "tools/agent_link.h"
 #include "tools/job_hosts.h"
 #include "tools/job_report.h"
 #include "tools/job_signals.h"
@@ -34,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kForOwnReports = 2s;  // after a rank failed, before the others are asked to end
 constexpr auto kForCleanUp = 3s;     // after they were asked, before they are killed
 constexpr auto kAfterSignal = 5s;    // after the user's signal, before the ranks are killed
+constexpr auto kAfterKill = 5s;      // after that, before hosts that say nothing are left alone
 constexpr auto kTogether = 200ms;    // failures on several hosts that may have one cause
 
 class LaunchedJob {
@@ -96,6 +98,7 @@ class LaunchedJob {
     const auto here = std::ranges::find_if(
         job_.hosts, [](const HostShare& host) { return is_this_host(host.name); });
     const bool has_here = here != job_.hosts.end();
+    if (has_here) here_ = here->number;
     several_ = job_.hosts.size() > 1 || !has_here;
     const bool passes_output = several_ || job_.tag;
     const bool rank_0_is_here = has_here && here->first_rank == 0;
@@ -405,9 +408,28 @@ class LaunchedJob {
       signal_all(SIGCONT);  // a stopped process would not notice
     }
     if (now >= kill_at_) {
-      kill_at_ = now + kAfterSignal;
+      if (killed_) leave_silent_hosts();
+      killed_ = true;
+      kill_at_ = now + kAfterKill;
       signal_all(SIGKILL);
     }
+  }
+
+  /// An agent answers within milliseconds. One that does not is stopped or cut off, and ends its
+  /// ranks by itself when it no longer hears this process.
+  void leave_silent_hosts() {
+    std::string silent;
+    for (std::size_t number = 0; number < hosts_.size(); ++number) {
+      if (hosts_[number].gone) continue;
+      if (static_cast<int>(number) == here_) return;  // its processes are waited for
+      silent += (silent.empty() ? "" : ", ") + hosts_[number].name;
+    }
+    if (silent.empty()) return;  // only output is still to be written
+    report_on_job(
+        "{} has not said that its ranks have ended; its agent ends them {} s after it "
+        "last heard of this host",
+        silent, std::chrono::seconds(kSilence).count());
+    abandoned_ = true;
   }
 
   void time_is_over(Clock::time_point now) {
@@ -452,6 +474,8 @@ class LaunchedJob {
   bool ending_ = false;         // status_ is final
   bool ended_by_user_ = false;  // by a signal; another one kills
   bool no_more_output_ = false, abandoned_ = false;
+  bool killed_ = false;  // SIGKILL is on its way to all ranks
+  int here_ = -1;        // this host's number, if it has ranks
   Clock::time_point judge_at_ = Clock::time_point::max();
   Clock::time_point time_limit_ = Clock::time_point::max();
   Clock::time_point terminate_at_ = Clock::time_point::max();

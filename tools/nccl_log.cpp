@@ -8,13 +8,11 @@
 #include <optional>
 #include <set>
 
+#include "core/number.h"
 #include "topology/source.h"
 
 namespace tutti {
 namespace {
-
-using topology::whole_integer;
-using topology::whole_number;
 
 constexpr std::size_t kMostRows = 1'000'000;
 constexpr std::size_t kMostWords = 48;
@@ -71,7 +69,7 @@ std::optional<Times> times_at(const Words& words, std::size_t at, std::int64_t b
   if (words.size() < at + 3) return std::nullopt;
   std::array<double, 3> v{};
   for (std::size_t i = 0; i < 3; ++i) {
-    const auto n = whole_number(words[at + i]);
+    const auto n = parse_number<double>(words[at + i]);
     if (!n || !std::isfinite(*n) || *n < 0) return std::nullopt;
     v[i] = *n;
   }
@@ -84,7 +82,8 @@ std::optional<Times> times_at(const Words& words, std::size_t at, std::int64_t b
 /// Where a row begins, behind what a launcher or a collector of logs may have put before it.
 std::optional<std::size_t> row_in(const Words& words) {
   for (std::size_t at = 0; at + 2 < words.size() && at <= kMostPrefix; ++at) {
-    if (is_type(words[at + 2]) && whole_integer(words[at]) && whole_integer(words[at + 1])) {
+    if (is_type(words[at + 2]) && parse_number<std::int64_t>(words[at]) &&
+        parse_number<std::int64_t>(words[at + 1])) {
       return at;
     }
   }
@@ -95,7 +94,7 @@ std::optional<std::size_t> row_in(const Words& words) {
 std::optional<Times> times_of(const Words& words, std::int64_t bytes) {
   for (std::size_t at = 3; at <= 5; ++at) {
     if (const auto t = times_at(words, at, bytes)) return t;
-    if (at < words.size() && at > 3 && !whole_integer(words[at])) break;
+    if (at < words.size() && at > 3 && !parse_number<std::int64_t>(words[at])) break;
   }
   return std::nullopt;
 }
@@ -137,7 +136,7 @@ void read_name(std::string_view path, NcclLog& log) {
   const auto x = name.find('x');
   const auto end = std::min(name.find('_'), name.size());
   if (x != name.npos && x > 0 && x < end) {
-    const auto count = whole_integer(name.substr(0, x));
+    const auto count = parse_number<std::int64_t>(name.substr(0, x));
     if (count && *count > 0 && *count <= 1'000'000) {
       if (log.ranks == 0) {
         log.ranks = static_cast<int>(*count);
@@ -152,7 +151,7 @@ void read_name(std::string_view path, NcclLog& log) {
   if (const auto node = name.find("node"); node != name.npos && log.hosts == 0) {
     std::size_t begin = node;
     while (begin > 0 && std::isdigit(static_cast<unsigned char>(name[begin - 1])) != 0) --begin;
-    const auto hosts = whole_integer(name.substr(begin, node - begin));
+    const auto hosts = parse_number<std::int64_t>(name.substr(begin, node - begin));
     if (hosts && *hosts > 0 && *hosts <= 1'000'000) {
       log.hosts = static_cast<int>(*hosts);
       log.guessed.hosts = true;
@@ -230,7 +229,7 @@ class Parser {
     }
     abandon();
     words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(*row));
-    const auto bytes = whole_integer(words[0]);
+    const auto bytes = parse_number<std::int64_t>(words[0]);
     if (*bytes <= 0) return;
     LogRow r;
     r.bytes = *bytes;
@@ -308,7 +307,7 @@ class Parser {
     // "# nThread 1 nGpus 8", and rccl-tests' "nThread: 1"; "#  Rank  0 Group  0 Pid 12 on host
     // device  0 [0000:8f:00] NVIDIA B200"
     for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-      const auto value = whole_integer(words[i + 1]);
+      const auto value = parse_number<std::int64_t>(words[i + 1]);
       if (words[i] == "nThread" || words[i] == "nThread:") next_test();
       if ((words[i] == "nGpus" || words[i] == "nGpus:") && value && *value >= 1 && *value <= 1024) {
         log_.gpus_of_thread = static_cast<int>(*value);
@@ -318,7 +317,7 @@ class Parser {
         test.ranks = std::max(test.ranks, static_cast<int>(*value) + 1);
         const auto bracket = text.find(']', text.find("device"));
         if (bracket != text.npos && log_.gpu.empty()) {
-          log_.gpu = topology::trimmed(text.substr(bracket + 1));
+          log_.gpu = trimmed(text.substr(bracket + 1));
         }
       }
       if (of_rank && words[i] == "on" && test.hosts.size() < 1'000'000) {

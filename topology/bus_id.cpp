@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include "core/number.h"
 
 namespace tutti::topology {
 namespace {
@@ -12,9 +12,8 @@ namespace {
 std::optional<std::uint32_t> take(std::string_view& text, char separator, std::uint32_t most) {
   const std::size_t end = separator == 0 ? text.size() : text.find(separator);
   if (end == std::string_view::npos || end == 0 || end > 8) return {};
-  std::uint32_t value = 0;
-  const auto [at, error] = std::from_chars(text.data(), text.data() + end, value, 16);
-  if (error != std::errc() || at != text.data() + end || value > most) return {};
+  const auto value = parse_number<std::uint32_t>(text.substr(0, end), 16);
+  if (!value || *value > most) return {};
   text.remove_prefix(separator == 0 ? end : end + 1);
   return value;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/number.h"
 #include "topology/source.h"
 
 namespace tutti::topology {
@@ -46,7 +47,7 @@ std::string name_of(const DeviceRecord& d) {
 std::uint16_t id_of(const std::string& text) {
   if (!text.starts_with("0x")) return 0;
   return static_cast<std::uint16_t>(
-      whole_integer(std::string_view(text).substr(2), 16).value_or(0) & 0xffff);
+      parse_number<std::int64_t>(std::string_view(text).substr(2), 16).value_or(0) & 0xffff);
 }
 
 const GpuModel& model_of(const DeviceRecord& d) {

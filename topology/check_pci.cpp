@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/number.h"
 #include "topology/check.h"
 #include "topology/source.h"
 

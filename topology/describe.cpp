@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/number.h"
 #include "topology/source.h"
 
 namespace tutti::topology {
@@ -245,7 +246,7 @@ Described parse_machine(std::string_view text) {
   };
   Described d;
   const auto x = text.find('x');
-  const auto count = x == text.npos ? std::nullopt : whole_integer(text.substr(0, x));
+  const auto count = x == text.npos ? std::nullopt : parse_number<std::int64_t>(text.substr(0, x));
   if (!count || *count < 1 || *count > kMostGpus) {
     refuse(fmt::format("it begins with no number of GPUs from 1 to {}", kMostGpus));
   }

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/host.h"
 #include "core/log.h"
+#include "core/number.h"
 #include "core/settings.h"
 #include "topology/build.h"
 #include "topology/check.h"

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/error.h"
+#include "core/number.h"
 #include "topology/source.h"
 
 namespace tutti::topology {
@@ -66,7 +67,7 @@ constexpr std::array kNames{
 
 double positive(std::string_view word, std::string_view text, double most,
                 std::string_view expected) {
-  const auto value = whole_number(text);
+  const auto value = parse_number<double>(text);
   if (!value || !(*value > 0) || *value > most) refuse(word, expected);
   return *value;
 }
@@ -76,7 +77,7 @@ bool parse_ports(std::string_view word, Network& network) {
   std::string_view rate = word;
   int ports = 0;
   if (const auto x = word.find('x'); x != word.npos && x > 0) {
-    const auto count = whole_integer(word.substr(0, x));
+    const auto count = parse_number<std::int64_t>(word.substr(0, x));
     if (!count) return false;
     if (*count < 1 || *count > 1024)
       refuse(word, "a number of ports from 1 to 1024 and their rate");
@@ -85,7 +86,7 @@ bool parse_ports(std::string_view word, Network& network) {
   }
   if (!rate.ends_with('G')) return false;
   rate.remove_suffix(1);
-  if (!whole_number(rate)) return false;
+  if (!parse_number<double>(rate)) return false;
   network.rate = positive(word, rate, 1600, "a rate of ports from 0 to 1600G (bits)");
   if (ports > 0) network.ports = ports;
   return true;

@@ -5,9 +5,9 @@
 #include <map>
 #include <mutex>
 
+#include "core/cpu_mask.h"
 #include "core/log.h"
 #include "core/settings.h"
-#include "topology/cpu_mask.h"
 #include "topology/discover.h"
 #include "topology/nics.h"
 

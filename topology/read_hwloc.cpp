@@ -13,8 +13,9 @@
 #include <set>
 #include <string_view>
 
+#include "core/cpu_mask.h"
+#include "core/number.h"
 #include "topology/constants.h"
-#include "topology/cpu_mask.h"
 #include "topology/read_hwloc_links.h"
 
 namespace tutti::topology {
@@ -123,8 +124,8 @@ class HwlocReader {
       if (!std::ranges::any_of(cores, [&](int c) { return own.contains(c); })) continue;
       cpu.package = static_cast<int>(p);
       cpu.vendor = info(object, "CPUVendor", machine_);
-      const auto family = whole_integer(info(object, "CPUFamilyNumber", machine_));
-      const auto model = whole_integer(info(object, "CPUModelNumber", machine_));
+      const auto family = parse_number<std::int64_t>(info(object, "CPUFamilyNumber", machine_));
+      const auto model = parse_number<std::int64_t>(info(object, "CPUModelNumber", machine_));
       if (family) cpu.family = static_cast<int>(*family & 0xffff);
       if (model) cpu.model = static_cast<int>(*model & 0xffff);
       if (cpu.arch.empty() && !cpu.vendor.empty()) cpu.arch = "x86_64";
@@ -183,20 +184,20 @@ class HwlocReader {
   }
 
   void remember(const pugi::xml_node& object, int device) {
-    const auto number = whole_integer(object.attribute("gp_index").value());
+    const auto number = parse_number<std::int64_t>(object.attribute("gp_index").value());
     if (number) by_number_[*number] = device;
   }
 
   /// "0302 [10de:1db8] [10de:131d] a1 00"
   static void read_type(string_view text, DeviceRecord& d) {
-    const auto code = whole_integer(text.substr(0, 4), 16);
+    const auto code = parse_number<std::int64_t>(text.substr(0, 4), 16);
     if (!code) return;
     d.pci_class = static_cast<std::uint32_t>(*code) << 8 & 0xffffff;
     const auto pair = [&](std::size_t open, std::string& first, std::string& second) {
       if (open == string_view::npos || text.size() < open + 11) return open;
       const string_view vendor = text.substr(open + 1, 4), device = text.substr(open + 6, 4);
-      if (whole_integer(vendor, 16)) first = "0x" + std::string(vendor);
-      if (whole_integer(device, 16)) second = "0x" + std::string(device);
+      if (parse_number<std::int64_t>(vendor, 16)) first = "0x" + std::string(vendor);
+      if (parse_number<std::int64_t>(device, 16)) second = "0x" + std::string(device);
       return text.find('[', open + 1);
     };
     const std::size_t next = pair(text.find('['), d.vendor, d.device);

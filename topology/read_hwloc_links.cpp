@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/number.h"
 #include "topology/constants.h"
 
 namespace tutti::topology {
@@ -44,7 +45,8 @@ void add_link(Records& records, int from, int to, std::int64_t megabytes, std::i
   if (megabytes <= 0) return;
   const auto id = [](const std::string& text) {
     return static_cast<std::uint16_t>(
-        whole_integer(text.size() > 2 ? string_view(text).substr(2) : "", 16).value_or(0));
+        parse_number<std::int64_t>(text.size() > 2 ? string_view(text).substr(2) : "", 16)
+            .value_or(0));
   };
   const GpuModel& model = gpu_model(id(a.vendor), id(a.device), a.gpu->sm, a.gpu->gcn);
   GpuLinkRecord link;
@@ -76,15 +78,17 @@ void read_hwloc_links(const XmlSource& xml, const pugi::xml_node& distances,
   for (const pugi::xml_node& part : distances.children("indexes")) {
     each_word(part.child_value(), [&](string_view word) {
       const std::size_t colon = word.find(':');
-      const auto number = whole_integer(colon == string_view::npos ? word : word.substr(colon + 1));
+      const auto number =
+          parse_number<std::int64_t>(colon == string_view::npos ? word : word.substr(colon + 1));
       const auto at = number ? devices.find(*number) : devices.end();
       members.push_back(at == devices.end() ? -1 : at->second);
     });
   }
   std::vector<std::int64_t> values;
   for (const pugi::xml_node& part : distances.children("u64values")) {
-    each_word(part.child_value(),
-              [&](string_view word) { values.push_back(whole_integer(word).value_or(0)); });
+    each_word(part.child_value(), [&](string_view word) {
+      values.push_back(parse_number<std::int64_t>(word).value_or(0));
+    });
   }
   const Origin origin = xml.origin(distances);
   const std::size_t n = members.size();

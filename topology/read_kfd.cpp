@@ -8,6 +8,7 @@
 #include <map>
 #include <sstream>
 
+#include "core/number.h"
 #include "topology/constants.h"
 #include "topology/source.h"
 
@@ -22,7 +23,7 @@ Properties properties_of(const SysfsTree& tree, const std::string& path) {
   Properties p;
   std::istringstream stream(tree.all(path));
   for (std::string name, value; stream >> name >> value;) {
-    p[name] = whole_integer(value).value_or(0);
+    p[name] = parse_number<std::int64_t>(value).value_or(0);
   }
   return p;
 }
@@ -44,7 +45,7 @@ class KfdReader {
   KfdReader(const SysfsTree& tree, const std::string& folder, Records& records)
       : tree_(tree), records_(records) {
     for (const std::string& name : tree.names(folder + "/nodes")) {
-      const auto number = whole_integer(name);
+      const auto number = parse_number<std::int64_t>(name);
       if (!number) continue;
       const std::string path = folder + "/nodes/" + name;
       Node& node = nodes_[*number];

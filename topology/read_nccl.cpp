@@ -7,6 +7,7 @@
 #include <map>
 #include <string_view>
 
+#include "core/number.h"
 #include "topology/check.h"
 #include "topology/constants.h"
 

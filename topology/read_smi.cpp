@@ -9,8 +9,9 @@
 #include <set>
 #include <sstream>
 
+#include "core/cpu_mask.h"
 #include "core/error.h"
-#include "topology/cpu_mask.h"
+#include "core/number.h"
 #include "topology/disjoint_sets.h"
 #include "topology/smi_cells.h"
 #include "topology/source.h"
@@ -44,7 +45,7 @@ Words words_of(const std::string& line) {
 }
 
 bool is_gpu_name(string_view word) {
-  return word.starts_with("GPU") && whole_integer(word.substr(3)).has_value();
+  return word.starts_with("GPU") && parse_number<std::int64_t>(word.substr(3)).has_value();
 }
 
 /// The head names GPUs first, then NICs (NIC0, mlx5_0), then "CPU Affinity".
@@ -319,7 +320,7 @@ class MatrixReader {
       d.pci_class = 0x030200;
       d.vendor = "0x10de";
       d.gpu = GpuRecord();
-      d.gpu->dev = static_cast<int>(*whole_integer(columns_[i].substr(3)) & 0xffffff);
+      d.gpu->dev = static_cast<int>(*parse_number<std::int64_t>(columns_[i].substr(3)) & 0xffffff);
       d.gpu->rank = d.gpu->dev;
       d.gpu->origin = d.origin;
     } else {

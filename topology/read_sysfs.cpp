@@ -8,10 +8,11 @@
 #include <map>
 #include <set>
 
+#include "core/cpu_mask.h"
 #include "core/error.h"
+#include "core/number.h"
 #include "topology/check.h"
 #include "topology/constants.h"
-#include "topology/cpu_mask.h"
 #include "topology/read_kfd.h"
 #include "topology/read_sysfs_processors.h"
 #include "topology/source.h"
@@ -220,7 +221,7 @@ class SysfsReader {
 
   /// "200 Gb/sec (4X HDR)" in Mbit/s.
   static Maybe<std::int64_t> rate(const std::string& text) {
-    const auto value = whole_number(std::string_view(text).substr(0, text.find(' ')));
+    const auto value = parse_number<double>(std::string_view(text).substr(0, text.find(' ')));
     if (!value || !(*value > 0) || *value > 1e6) return {};
     return static_cast<std::int64_t>(*value * 1000);
   }
@@ -241,7 +242,7 @@ class SysfsReader {
         NetRecord net;
         net.name = name;
         net.dev = nets_++;
-        net.port = static_cast<int>(whole_integer(port).value_or(1) & 0xffff);
+        net.port = static_cast<int>(parse_number<std::int64_t>(port).value_or(1) & 0xffff);
         net.speed = rate(tree_.line(folder + "/ports/" + port + "/rate"));
         net.up = tree_.line(folder + "/ports/" + port + "/state").starts_with("4");
         net.guid = tree_.line(folder + "/node_guid");

@@ -9,7 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "topology/cpu_mask.h"
+#include "core/cpu_mask.h"
+#include "core/number.h"
 #include "topology/source.h"
 
 namespace tutti::topology {
@@ -26,8 +27,9 @@ class ProcessorReader {
     const std::string online = tree_.line(std::string(kNodes) + "online");
     const auto up = members_of_list(online);
     for (const std::string& name : tree_.names(kNodes)) {
-      const auto number =
-          name.starts_with("node") ? whole_integer(std::string_view(name).substr(4)) : std::nullopt;
+      const auto number = name.starts_with("node")
+                              ? parse_number<std::int64_t>(std::string_view(name).substr(4))
+                              : std::nullopt;
       if (!number || *number < 0 || *number > 1 << 20) continue;
       const int numa = static_cast<int>(*number);
       if (!up.empty() && !up.contains(numa)) continue;
@@ -74,8 +76,8 @@ class ProcessorReader {
     }
     const std::string info = tree_.all("/proc/cpuinfo");
     cpu.vendor = value_of(info, "vendor_id");
-    const auto family = whole_integer(value_of(info, "cpu family"));
-    const auto model = whole_integer(value_of(info, "model"));
+    const auto family = parse_number<std::int64_t>(value_of(info, "cpu family"));
+    const auto model = parse_number<std::int64_t>(value_of(info, "model"));
     if (family) cpu.family = static_cast<int>(*family & 0xffff);
     if (model) cpu.model = static_cast<int>(*model & 0xffff);
     cpu.arch = architecture(info);

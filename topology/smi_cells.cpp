@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/number.h"
 #include "topology/check.h"
 #include "topology/source.h"
 
@@ -113,7 +114,7 @@ int smi_level(std::string_view cell) {
 
 int smi_links(std::string_view cell) {
   if (!cell.starts_with("NV")) return 0;
-  const auto count = whole_integer(cell.substr(2));
+  const auto count = parse_number<std::int64_t>(cell.substr(2));
   return count && *count > 0 && *count < 1000 ? static_cast<int>(*count) : 0;
 }
 

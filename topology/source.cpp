@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 
 #include "core/error.h"
+#include "core/number.h"
 
 namespace tutti::topology {
 namespace {
@@ -124,7 +124,8 @@ std::optional<std::int64_t> Attributes::integer(const char* name) const {
   const std::string_view text = trimmed(a.value());
   if (text.empty()) return {};
   const bool hexadecimal = text.starts_with("0x") || text.starts_with("0X");
-  const auto value = hexadecimal ? whole_integer(text.substr(2), 16) : whole_integer(text);
+  const auto value = hexadecimal ? parse_number<std::int64_t>(text.substr(2), 16)
+                                 : parse_number<std::int64_t>(text);
   if (!value) doubt(name, a.value(), "whole number");
   return value;
 }
@@ -143,7 +144,7 @@ std::optional<double> Attributes::number(const char* name) const {
   const pugi::xml_attribute a = node_.attribute(name);
   const std::string_view text = trimmed(a.value());
   if (text.empty()) return {};
-  const auto value = whole_number(text);
+  const auto value = parse_number<double>(text);
   if (!value) doubt(name, a.value(), "number");
   return value;
 }
@@ -156,34 +157,11 @@ std::optional<BusId> Attributes::bus_id(const char* name) const {
   return id;
 }
 
-std::optional<std::int64_t> whole_integer(std::string_view text, int base) {
-  std::int64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value, base);
-  if (text.empty() || error != std::errc() || at != end) return {};
-  return value;
-}
-
-std::optional<double> whole_number(std::string_view text) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc() || at != end || !std::isfinite(value)) return {};
-  return value;
-}
-
 std::optional<double> transfers_per_second(std::string_view text) {
   text = trimmed(text);
   const std::size_t end = text.find_first_not_of("0123456789.");
   if (end == std::string_view::npos || !trimmed(text.substr(end)).starts_with("GT/s")) return {};
-  return whole_number(text.substr(0, end));
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+  return parse_number<double>(text.substr(0, end));
 }
 
 std::string printable(std::string_view text, std::size_t most) {

@@ -63,12 +63,8 @@ class Attributes {
   std::vector<Doubt>& doubts_;
 };
 
-/// All of `text` as a number.
-std::optional<std::int64_t> whole_integer(std::string_view text, int base = 10);
-std::optional<double> whole_number(std::string_view text);
 /// "16.0 GT/s PCIe", "16 GT/s", "2.5 GT/s": 16, 16, 2.5.
 std::optional<double> transfers_per_second(std::string_view text);
-std::string_view trimmed(std::string_view text);
 /// For messages: replaces everything that is not printable ASCII or valid UTF-8 by ?, and cuts long
 /// texts.
 std::string printable(std::string_view text, std::size_t most = 80);

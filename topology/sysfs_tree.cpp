@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/number.h"
 #include "topology/source.h"
 
 namespace tutti::topology {
@@ -46,8 +47,9 @@ std::string SysfsTree::line(const std::string& path) const {
 
 std::optional<std::int64_t> SysfsTree::integer(const std::string& path) const {
   const std::string text = line(path);
-  if (text.starts_with("0x")) return whole_integer(std::string_view(text).substr(2), 16);
-  return whole_integer(text);
+  if (text.starts_with("0x"))
+    return parse_number<std::int64_t>(std::string_view(text).substr(2), 16);
+  return parse_number<std::int64_t>(text);
 }
 
 std::vector<std::string> SysfsTree::names(const std::string& path) const {

@@ -306,6 +306,10 @@ int main(int argc, char** argv) {
   app.add_flag("--threads", options.threads, "two threads of this process are the ranks");
   try {
     app.parse(argc, argv);
+    if (tutti::parse_bytes(options.most) == 0) {
+      throw tutti::Error(tutti::ErrorCode::invalid_argument,
+                         "--maxbytes is 0, but a put has at least one byte");
+    }
     if (tutti::parse_bytes(options.least) > tutti::parse_bytes(options.most)) {
       throw tutti::Error(tutti::ErrorCode::invalid_argument,
                          fmt::format("--minbytes {} is larger than --maxbytes {}; pass -b and -e "

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
@@ -22,6 +21,7 @@
 #include "bootstrap/id_handover.h"
 #include "collectives/algorithms.h"
 #include "collectives/execute/cuda/protocol.h"
+#include "core/number.h"
 
 namespace tutti::nccl {
 namespace {
@@ -197,10 +197,9 @@ Config parse_config(const ncclConfig_t* given, const Config& inherited) {
   const std::string blocking = variable("NCCL_COMM_BLOCKING");
   if (blocking == "0" || blocking == "1") config.blocking = blocking == "1";
   const std::string blocks = variable("NCCL_MAX_CTAS");
-  std::size_t number = 0;
-  const auto end = std::from_chars(blocks.data(), blocks.data() + blocks.size(), number);
-  if (end.ec == std::errc() && end.ptr == blocks.data() + blocks.size() && number > 0) {
-    config.most_blocks = number;
+  const auto number = parse_number<std::size_t>(blocks);
+  if (number && *number > 0) {
+    config.most_blocks = *number;
   } else if (!blocks.empty()) {
     write_log(LogLevel::info, fmt::format("NCCL_MAX_CTAS={} is no number of blocks", blocks));
   }

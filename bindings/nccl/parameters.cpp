@@ -2,7 +2,6 @@
 // text in the environment; the integers are read from it.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/log.h"
 #include "bindings/nccl/result.h"
+#include "core/number.h"
 
 namespace tutti::nccl {
 namespace {
@@ -43,14 +43,12 @@ ncclResult_t get_integer(std::string_view function, ncclParamHandle_t handle, In
     const char* const name = name_of(handle);
     require(out, "out");
     const std::string text = value_of(name);
-    Integer value{};
-    const char* const end = text.data() + text.size();
-    const auto read = std::from_chars(text.data(), end, value);
-    if (read.ec != std::errc() || read.ptr != end) {
+    const auto value = parse_number<Integer>(text);
+    if (!value) {
       refuse_argument(
           fmt::format("{}=\"{}\" is no integer of {} bits", name, text, 8 * sizeof(Integer)));
     }
-    *out = value;
+    *out = *value;
     return ncclSuccess;
   });
 }

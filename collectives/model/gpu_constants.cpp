@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/number.h"
 #include "topology/source.h"
 
 namespace tutti {
@@ -106,7 +107,7 @@ void override_constant(GpuConstants& constants, std::string_view text) {
   for (const Line& line : kGpuLines) {
     if (line.name != text.substr(0, equals)) continue;
     const auto value =
-        equals == text.npos ? std::nullopt : topology::whole_number(text.substr(equals + 1));
+        equals == text.npos ? std::nullopt : parse_number<double>(text.substr(equals + 1));
     if (!value || !(*value > 0) || *value > 1e9) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("'{}': {} is to be a number above 0{}{}", topology::printable(text),

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +17,7 @@
 #include "core/error.h"
 #include "core/host.h"
 #include "core/log.h"
+#include "core/number.h"
 #include "core/settings.h"
 
 namespace tutti {
@@ -76,20 +76,10 @@ static_assert(sizeof(Machine) == kConstants.size() * sizeof(double), "a constant
   throw Error(ErrorCode::invalid_argument, fmt::format("line {}: {}", line, why));
 }
 
-std::string_view trimmed(std::string_view s) {
-  const auto blank = " \t\r";
-  const std::size_t begin = s.find_first_not_of(blank);
-  if (begin == std::string_view::npos) return {};
-  return s.substr(begin, s.find_last_not_of(blank) - begin + 1);
-}
-
 double number_from(std::string_view text, std::size_t line) {
-  double x = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-  if (error != std::errc{} || end != text.data() + text.size() || !(x >= 0 && x <= kMostValue)) {
-    refuse(line, "expected a number from 0 to 1e15");
-  }
-  return x;
+  const auto x = parse_number<double>(text);
+  if (!x || *x < 0 || *x > kMostValue) refuse(line, "expected a number from 0 to 1e15");
+  return *x;
 }
 
 /// TCP over Ethernet with 40 Gbit/s.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -49,13 +48,9 @@ std::optional<FileName> file_name_of(std::string_view text) {
   const auto rank = parse_number<int>(text.substr(kRank.size(), of - kRank.size()));
   const auto ranks = parse_number<int>(text.substr(of + kOf.size(), point - of - kOf.size()));
   const std::string_view id = text.substr(point + 1, text.size() - point - 1 - kEnd.size());
-  std::uint64_t number = 0;
-  const auto [stop, error] = std::from_chars(id.data(), id.data() + id.size(), number, 16);
-  if (!rank || !ranks || *rank < 0 || *rank >= *ranks || error != std::errc{} ||
-      stop != id.data() + id.size()) {
-    return std::nullopt;
-  }
-  return FileName{*rank, *ranks, number};
+  const auto number = parse_number<std::uint64_t>(id, 16);
+  if (!rank || !ranks || *rank < 0 || *rank >= *ranks || !number) return std::nullopt;
+  return FileName{*rank, *ranks, *number};
 }
 
 std::optional<std::uint64_t> step_of(const fs::directory_entry& entry) {

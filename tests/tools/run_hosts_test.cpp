@@ -1,16 +1,14 @@
-// `tutti run -H` by the tests' own launcher, a script that runs an agent of "another host" on this
-// one: which host gets which ranks, what travels with them, what a host in trouble does to the job,
-// and that no process is left.
+// `tutti run -H`: which host gets which ranks, what travels with them, what comes back of their
+// output, and hosts that start further hosts.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -20,38 +18,12 @@
 #include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/tools/run_hosts_fixture.h"
 
 namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-
-class RunOnHosts : public testing::Test {
- protected:
-  RunOnHosts() { launcher(""); }
-
-  /// The launcher: it has the host in $host, and writes its process's number to a file; then come
-  /// these lines, and then it becomes the agent.
-  void launcher(const std::string& lines) const {
-    folder.write("launcher", fmt::format("#!/bin/sh\nhost=$1; shift\necho $$ >{}/pid.$host\n{}\n"
-                                         "exec \"$@\"\n",
-                                         folder.path(), lines));
-    chmod(folder.path("launcher").c_str(), 0755);
-  }
-  std::vector<std::string> on(const std::string& hosts, std::vector<std::string> rest) const {
-    rest.insert(rest.begin(), {"-H", hosts, "--launcher", folder.path("launcher")});
-    return rest;
-  }
-  std::vector<std::string> shell_on(const std::string& hosts, const std::string& script) const {
-    return on(hosts, std::vector<std::string>{"sh", "-c", script});
-  }
-  pid_t agent_of(const std::string& host) const { return std::stoi(folder.read("pid." + host)); }
-  bool is_ready(const Job& job, std::size_t ranks) const {
-    return eventually([&] { return lines(job.out()).size() == ranks; });
-  }
-
-  const TemporaryFolder folder;
-};
 
 // --- what the ranks get ---
 
@@ -227,206 +199,6 @@ TEST_F(RunOnHosts, ASlowReaderLosesNothingAndTheClockStillRuns) {
   close(ends[0]);
   EXPECT_EQ(job.wait(), 124);
   for (const auto& line : lines(text)) ASSERT_TRUE(line == "[0] y" || line == "[1] y") << line;
-}
-
-// --- how it ends ---
-
-TEST_F(RunOnHosts, TheFirstFailureCounts) {
-  Job exits(shell_on("a:2,b:2", "test $TUTTI_RANK = 2 && exit 42; exec sleep 100"));
-  EXPECT_EQ(exits.wait(), 42);
-  EXPECT_CONTAINS(exits.err(), " on b) exited with status 42; ending the other ranks\n");
-  EXPECT_LT(exits.seconds(), 6);
-  // A death by a signal is the cause of what the others report meanwhile.
-  const std::string flag = folder.path("flag");
-  Job dies(shell_on("a:2,b:2", fmt::format("test $TUTTI_RANK = 3 && echo >{0} && kill -SEGV $$; "
-                                           "while test ! -e {0}; do sleep 0.01; done; exit 1",
-                                           flag)));
-  EXPECT_EQ(dies.wait(), 128 + SIGSEGV);
-  EXPECT_CONTAINS(dies.err(), "tutti run: rank 3 (pid ");
-  EXPECT_CONTAINS(dies.err(), " on b) was killed by signal 11");
-}
-
-TEST_F(RunOnHosts, KeepGoingDoesSoOnAllHosts) {
-  Job job(on("a:2,b:2", {"--keep-going", "sh", "-c",
-                         "test $TUTTI_RANK = 2 && kill -KILL $$; sleep 0.3; echo done"}));
-  EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_EQ(job.out(), "done\ndone\ndone\n");
-  EXPECT_CONTAINS(job.err(), "3 of 4 ranks ended with status 0; rank 2 did not\n");
-}
-
-TEST_F(RunOnHosts, SignalsReachAllRanks) {
-  Job job(
-      shell_on("a:1,b:1,localhost:1",
-               "trap 'echo usr1' USR1; trap 'echo int; exit 5' INT; echo ready; while :; do sleep "
-               "0.05; done"));
-  ASSERT_TRUE(is_ready(job, 3));
-  job.signal(SIGUSR1);
-  ASSERT_TRUE(is_ready(job, 6));
-  job.signal(SIGINT);
-  EXPECT_EQ(job.wait(), 130);
-  EXPECT_EQ(sorted_lines(job.out()),
-            (std::vector<std::string>{"int", "int", "int", "ready", "ready", "ready", "usr1",
-                                      "usr1", "usr1"}));
-  EXPECT_TRUE(job.processes().empty());
-}
-
-TEST_F(RunOnHosts, TheSecondInterruptKillsAndTheThirdWaitsForNobody) {
-  const std::string stubborn = "trap '' INT TERM; echo ready; while :; do sleep 0.05; done";
-  Job job(shell_on("a:1,b:1", stubborn));
-  ASSERT_TRUE(is_ready(job, 2));
-  job.signal(SIGINT);
-  std::this_thread::sleep_for(300ms);
-  job.signal(SIGINT);
-  EXPECT_EQ(job.wait(), 130);
-  EXPECT_LT(job.seconds(), 4);
-  Job stuck(shell_on("a:1,b:1", stubborn));
-  ASSERT_TRUE(is_ready(stuck, 2));
-  kill(agent_of("b"), SIGSTOP);
-  for (int i = 0; i < 3; ++i) {
-    stuck.signal(SIGINT);
-    std::this_thread::sleep_for(300ms);
-  }
-  EXPECT_EQ(stuck.wait(), 130);
-  EXPECT_LT(stuck.seconds(), 6);
-}
-
-TEST_F(RunOnHosts, StopAndContinueReachAllRanks) {
-  Job job(shell_on("a:1,b:1", "trap 'exit 0' USR1; echo ready; while :; do sleep 0.05; done"));
-  ASSERT_TRUE(is_ready(job, 2));
-  job.signal(SIGTSTP);
-  EXPECT_TRUE(eventually([&] { return job.stopped() >= 3; }));
-  job.signal(SIGCONT);
-  EXPECT_TRUE(eventually([&] { return job.stopped() == 0; }));
-  job.signal(SIGUSR1);
-  EXPECT_EQ(job.wait(), 0);
-}
-
-TEST_F(RunOnHosts, ATimeoutEndsTheJob) {
-  Job job(on("a:1,b:2", {"--timeout", "1", "sh", "-c", "test $TUTTI_RANK = 1 || exec sleep 100"}));
-  EXPECT_EQ(job.wait(), 124);
-  EXPECT_CONTAINS(job.err(), "ranks 0 and 2 still ran after 1 s (--timeout)");
-  launcher("test $host = b && exec sleep 100");
-  Job mute(on("a:1,b:2", {"--timeout", "1", "true"}));
-  EXPECT_EQ(mute.wait(), 124);
-  EXPECT_CONTAINS(mute.err(), "host b was not ready after 1 s (--timeout)");
-}
-
-TEST_F(RunOnHosts, KillingTheLauncherKillsEverything) {
-  for (const char* const hosts : {"a:2,b:2", "a:1,b:1,c:1,d:1,e:1,f:1"}) {
-    const std::size_t ranks = std::string(hosts).size() > 10 ? 6 : 4;
-    Job job(on(hosts, {"--fan-out", "2", "sh", "-c",
-                       "trap '' TERM INT HUP; echo ready; while :; do sleep 1; done"}));
-    ASSERT_TRUE(is_ready(job, ranks));
-    job.signal(SIGKILL);
-    EXPECT_EQ(job.wait(), 1000 + SIGKILL);
-    EXPECT_TRUE(eventually([&] { return job.processes().empty(); }));
-  }
-}
-
-// --- hosts in trouble ---
-
-TEST_F(RunOnHosts, AHostThatCannotBeReachedIsNamedAndNoRankStarts) {
-  launcher("case $host in down*) echo 'no route to it' >&2; exit 255;; esac");
-  Job job(shell_on("a:1,down1:1,down2:1", "echo started"));
-  EXPECT_EQ(job.wait(), 125);
-  EXPECT_EQ(job.out(), "");
-  EXPECT_EQ(
-      sorted_lines(job.err()),
-      (std::vector<std::string>{"tutti run: host down1: it cannot be reached: no route to it",
-                                "tutti run: host down2: it cannot be reached: no route to it"}));
-  Job no_launcher({"-H", "a", "--launcher", "/no/launcher", "true"});
-  EXPECT_EQ(no_launcher.wait(), 125);
-  EXPECT_CONTAINS(no_launcher.err(),
-                  "host a: cannot run '/no/launcher': No such file or directory");
-}
-
-TEST_F(RunOnHosts, AHostThatSaysNothingIsGivenUp) {
-  launcher("test $host = b && exec sleep 100");
-  Job job(shell_on("a:1,b:1", "echo started"), "",
-          [] { setenv("TUTTI_RENDEZVOUS_TIMEOUT", "1", 1); });
-  EXPECT_EQ(job.wait(), 125);
-  EXPECT_EQ(job.err(), "tutti run: host b: nothing has come from it for 1 s\n");
-}
-
-TEST_F(RunOnHosts, ATerminalInBetweenIsRefused) {
-  launcher("printf 'tutti-agent 0.0.1\\r\\n'; exec sleep 100");
-  Job job(on("a:1", {"true"}));
-  EXPECT_EQ(job.wait(), 125);
-  EXPECT_CONTAINS(job.err(), "host a: a terminal stands between it and this host");
-}
-
-TEST_F(RunOnHosts, AnotherVersionIsRefused) {
-  launcher("test $host = b && echo 'tutti-agent 0.0.1' && exec sleep 100");
-  Job job(shell_on("a:1,b:1", "echo started"));
-  EXPECT_EQ(job.wait(), 125);
-  EXPECT_CONTAINS(job.err(), "tutti run: host b: " TUTTI_COMMAND
-                             " there is of version 0.0.1, and this host's of version ");
-  EXPECT_EQ(job.out(), "");
-}
-
-TEST_F(RunOnHosts, AMissingTuttiAndAMissingProgramAreNamed) {
-  Job tutti(on("a:1", {"--tutti", "/no/tutti", "true"}));
-  EXPECT_EQ(tutti.wait(), 125);
-  EXPECT_CONTAINS(tutti.err(), "host a: there is no /no/tutti there");
-  Job program(on("a:2,b:2", {"no-such-program"}));
-  EXPECT_EQ(program.wait(), 127);
-  EXPECT_CONTAINS(program.err(), "cannot run 'no-such-program': there is no such program");
-  EXPECT_EQ(lines(program.err()).size(), 1U) << program.err();
-  Job data(on("a:2", {"/etc/passwd"}));
-  EXPECT_EQ(data.wait(), 126);
-  EXPECT_CONTAINS(data.err(), "host a: cannot run '/etc/passwd': it is not executable");
-}
-
-TEST_F(RunOnHosts, AMissingFolderIsNamed) {
-  const std::string work = folder.path("work");
-  mkdir(work.c_str(), 0755);
-  launcher("test $host = b && rmdir " + work);
-  Job job(on("b:1", {"true"}), "", [&] {
-    if (chdir(work.c_str()) != 0) _exit(1);
-  });
-  EXPECT_EQ(job.wait(), 125);
-  EXPECT_EQ(
-      job.err(),
-      fmt::format(
-          "tutti run: host b: cannot go to the working directory {}: No such file or directory\n",
-          work));
-}
-
-TEST_F(RunOnHosts, WhatAShellPrintsBeforeDoesNoHarmAndJunkIsRefused) {
-  launcher("echo 'Welcome to this host!'; echo a warning >&2");
-  Job job(shell_on("a:1,b:1", "echo started"));
-  EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_EQ(job.out(), "started\nstarted\n");
-  EXPECT_EQ(job.err(), "");
-  launcher("yes; exit 0");
-  Job junk(shell_on("a:1", "true"));
-  EXPECT_EQ(junk.wait(), 125);
-  EXPECT_CONTAINS(junk.err(), "host a: it is no agent of Tutti");
-  launcher("echo tutti-agent $(" TUTTI_COMMAND " version | cut -d' ' -f 2); yes; exit 0");
-  Job late(shell_on("a:1", "true"));
-  EXPECT_EQ(late.wait(), 125);
-  EXPECT_CONTAINS(late.err(), "host a: what comes from it is no message of `tutti run`");
-}
-
-TEST_F(RunOnHosts, AKilledAgentLosesItsRanks) {
-  const std::string wait = "echo ready; while :; do sleep 0.05; done";
-  Job job(shell_on("a:2,b:2", wait));
-  ASSERT_TRUE(is_ready(job, 4));
-  kill(agent_of("b"), SIGKILL);
-  EXPECT_EQ(job.wait(), 125);
-  EXPECT_CONTAINS(job.err(),
-                  "tutti run: host b is lost: its agent, or the connection to it, ended ('" +
-                      folder.path("launcher") +
-                      "' was killed by signal 9); with it ranks 2 and 3; ending the other ranks\n");
-  EXPECT_TRUE(job.processes().empty());
-
-  Job going(on("a:2,b:2", {"--keep-going", "sh", "-c", "trap 'exit 0' USR1; " + wait}));
-  ASSERT_TRUE(is_ready(going, 4));
-  kill(agent_of("b"), SIGKILL);
-  ASSERT_TRUE(eventually([&] { return going.err().find("is lost") != std::string::npos; }));
-  going.signal(SIGUSR1);
-  EXPECT_EQ(going.wait(), 0);
-  EXPECT_CONTAINS(going.err(), "2 of 4 ranks ended with status 0; ranks 2 and 3 did not\n");
 }
 
 // --- many hosts ---

@@ -9,11 +9,11 @@
 #include <chrono>
 #include <string>
 
+#include "core/cpu_mask.h"
 #include "core/error.h"
 #include "tests/support/contains.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/topology/topology_texts.h"
-#include "topology/cpu_mask.h"
 
 namespace tutti::topology {
 namespace {

@@ -1,5 +1,5 @@
 // See cpu_mask.h.
-#include "topology/cpu_mask.h"
+#include "core/cpu_mask.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "topology/source.h"
+#include "core/number.h"
 
-namespace tutti::topology {
+namespace tutti {
 namespace {
 
 constexpr int kMost = 1 << 16;
@@ -34,7 +34,7 @@ std::set<int> members_of_mask(std::string_view mask) {
   for (auto part = parts.rbegin(); part != parts.rend() && base < kMost; ++part, base += 32) {
     std::string_view digits = *part;
     if (digits.starts_with("0x")) digits.remove_prefix(2);
-    const auto word = whole_integer(digits, 16);
+    const auto word = parse_number<std::int64_t>(digits, 16);
     for (int bit = 0; word && bit < 32; ++bit) {
       if (*word >> bit & 1) members.insert(base + bit);
     }
@@ -46,8 +46,9 @@ std::set<int> members_of_list(std::string_view list) {
   std::set<int> members;
   for (const std::string_view part : parts_of(list)) {
     const std::size_t dash = part.find('-');
-    const auto first = whole_integer(part.substr(0, dash));
-    const auto last = dash == std::string_view::npos ? first : whole_integer(part.substr(dash + 1));
+    const auto first = parse_number<std::int64_t>(part.substr(0, dash));
+    const auto last =
+        dash == std::string_view::npos ? first : parse_number<std::int64_t>(part.substr(dash + 1));
     if (!first || !last || *first < 0) continue;
     for (auto i = *first; i <= std::min<std::int64_t>(*last, kMost - 1); ++i) {
       members.insert(static_cast<int>(i));
@@ -67,4 +68,4 @@ std::string mask_of(const std::set<int>& members) {
   return text;
 }
 
-}  // namespace tutti::topology
+}  // namespace tutti

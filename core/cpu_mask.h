@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace tutti::topology {
+namespace tutti {
 
 /// The members. Leaves out words that are not numbers, and numbers beyond 64 Ki.
 std::set<int> members_of_mask(std::string_view mask);
@@ -14,4 +14,4 @@ std::set<int> members_of_list(std::string_view list);
 /// In groups of 32 bits, without 0x.
 std::string mask_of(const std::set<int>& members);
 
-}  // namespace tutti::topology
+}  // namespace tutti
