@@ -6,6 +6,8 @@
 #     make help    the rest
 
 JOBS ?= $(shell nproc)
+# One more, as a fifth of the tests wait for most of their time.
+TEST_JOBS = $(shell expr $(JOBS) + 1)
 
 DEMO_RANKS = 4
 DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
@@ -78,7 +80,7 @@ test: test-packages build/build.ninja
 	@if tests/bindings/python/environment.sh build/venv; then \
 	  cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null; fi
 	@cmake --build --preset release -j $(JOBS)
-	@ctest --preset release -j $(JOBS) --output-junit tests.xml; status=$$?; \
+	@ctest --preset release -j $(TEST_JOBS) --output-junit tests.xml; status=$$?; \
 	  python3 tests/durations.py build/tests.xml; exit $$status
 	@echo "Not among these: what needs PyTorch (make test-torch), RDMA devices (make test-rdma), minutes (make test-long)."
 

@@ -259,24 +259,26 @@ Communicator::Impl::Messages& Communicator::Impl::messages(int peer, bool sends)
   return *m;
 }
 
+inline bool Communicator::Impl::may_be_pulled(const Call& call) const {
+  return call.sends &&
+         call.count * size_of(call.type) >=
+             (policy.crowded ? kPulledWhereCrowded : kPulledByCore) &&
+         geometry.windows && group->same_host(call.peer);
+}
+
 inline Communicator::Impl::Messages* Communicator::Impl::repeated_message(const Call& call) const {
   if (call.peer < 0 || call.peer >= group->size() || call.peer == group->rank()) return nullptr;
   Messages* const m =
       all_messages[2 * static_cast<std::size_t>(call.peer) + (call.sends ? 1 : 0)].get();
-  // How a long one goes is decided each time.
-  const bool is_long = call.sends && call.count * size_of(call.type) >= kPulledByCore;
-  const bool repeated = !is_long && m != nullptr && m->binding.plan != nullptr &&
+  const bool repeated = m != nullptr && !may_be_pulled(call) && m->binding.plan != nullptr &&
                         m->binding.type == call.type && m->binding.in.count == call.count &&
                         m->binding.in.base == call.in && m->binding.out.base == call.out;
   return repeated ? m : nullptr;
 }
 
-bool Communicator::Impl::is_read_by_receiver(Messages& m, const Call& call) const {
+bool Communicator::Impl::is_pulled(Messages& m, const Call& call) const {
+  if (!may_be_pulled(call)) return false;
   const std::size_t bytes = call.count * size_of(call.type);
-  if (bytes < (policy.crowded ? kPulledWhereCrowded : kPulledByCore) || !geometry.windows ||
-      !group->same_host(call.peer)) {
-    return false;
-  }
   if (!group->one_process() && find_window(call.in, bytes).id == 0) return false;
   if (policy.crowded) return true;
   Sender& link = *group->links().sending(call.peer, kMessageChannel).link;
@@ -288,7 +290,7 @@ bool Communicator::Impl::is_read_by_receiver(Messages& m, const Call& call) cons
 
 const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
   Binding& b = m.binding;
-  const bool pulled = call.sends && is_read_by_receiver(m, call);
+  const bool pulled = is_pulled(m, call);
   if (b.plan == nullptr || b.type != call.type || b.in.count != call.count || b.pulled != pulled) {
     Tables none;
     b = bind_call(call, *group, geometry, plans.point_to_point(call.peer, call.sends, pulled),

@@ -136,8 +136,11 @@ struct Communicator::Impl {
   /// The binding for `call` if it is the newest message of its kind again; else null.
   Messages* repeated_message(const Call& call) const;
   const Binding& bind_message(Messages& messages, const Call& call);
-  /// Whether the receiver of a message can, and should, copy it from this rank's memory.
-  bool is_read_by_receiver(Messages& messages, const Call& call) const;
+  /// Whether `call` sends a message that its receiver may copy from this rank's memory. Each send
+  /// decides it anew.
+  bool may_be_pulled(const Call& call) const;
+  /// Whether it does.
+  bool is_pulled(Messages& messages, const Call& call) const;
   /// Calls under way and all later ones fail with `aborted`, on all ranks; nothing, where the
   /// communicator has failed before.
   void end(const std::string& why);

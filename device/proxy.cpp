@@ -28,20 +28,6 @@ constexpr auto kLongestSleep = 1ms;
 // Of a process that exits: a peer may not have taken all of its messages yet.
 constexpr auto kGrace = 1800ms;
 
-/// Bytes of a slot until the last that is not zero, in steps of 64.
-std::size_t length_of(const std::byte* slot, std::size_t bytes) {
-  constexpr std::size_t kStep = 64;
-  while (bytes >= kStep) {
-    std::uint64_t words[kStep / sizeof(std::uint64_t)];
-    std::memcpy(words, slot + bytes - kStep, kStep);
-    std::uint64_t any = 0;
-    for (const std::uint64_t word : words) any |= word;
-    if (any != 0) break;
-    bytes -= kStep;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 // --- A link --------------------------------------------------------------------------------------
@@ -89,16 +75,20 @@ bool ProxyLink::forward(std::uint32_t channel) {
   if (static_cast<std::uint32_t>(header) != static_cast<std::uint32_t>(number)) return false;
   Sender& sender = *c.out.link;
   if (!sender.ready(slot_bytes_)) return false;
-  std::byte* const data = far_ + shape_.connection(rank_, channel) + shape_.simple(slot(number));
-  const std::size_t bytes = length_of(data, slot_bytes_);
-  if (bytes > 0) {
-    std::memcpy(sender.slot(bytes), data, bytes);
-    std::memset(data, 0, bytes);
+  const std::byte* const connection = far_ + shape_.connection(rank_, channel);
+  const std::uint64_t bytes = device::load_relaxed(
+      reinterpret_cast<const std::uint64_t*>(connection + shape_.length(slot(number))));
+  if (bytes > slot_bytes_) {
+    throw Error(ErrorCode::internal,
+                fmt::format("the GPU of rank {} sends {} bytes to rank {} through a slot of {}",
+                            rank_, bytes, peer_, slot_bytes_),
+                static_cast<int>(rank_));
   }
+  if (bytes > 0) std::memcpy(sender.slot(bytes), connection + shape_.simple(slot(number)), bytes);
   sender.publish(static_cast<std::uint32_t>(header >> 32), static_cast<std::uint32_t>(bytes));
   ring(*c.out.doorbell);
   c.forwarded = number;
-  // release: our loads and zeros come before the kernel's next stores into the slot.
+  // release: our loads come before the kernel's next stores into the slot.
   device::store_release(credit_of_sent(channel), number);
   return true;
 }
@@ -121,10 +111,7 @@ bool ProxyLink::deliver(std::uint32_t channel) {
   }
   std::byte* const connection = near_ + shape_.connection(peer_, channel);
   std::byte* const data = connection + shape_.simple(slot(number));
-  std::uint32_t& filled = c.filled[slot(number)];
   if (bytes > 0) std::memcpy(data, receiver.slot(bytes), bytes);
-  if (filled > bytes) std::memset(data + bytes, 0, filled - bytes);
-  filled = bytes;
   const std::uint64_t header =
       std::uint64_t{receiver.tag()} << 32 | static_cast<std::uint32_t>(number);
   receiver.free();

@@ -10,9 +10,7 @@
 // a longer one. The thread waits for nothing: it looks at every link in turn, moves all messages
 // that can move, and drives the wires of links to other hosts.
 //
-// A header does not say how long its message is. But the thread hands a slot of zeros back to the
-// kernel, and the receiver's slot is zero beyond the message. So the zeros at a slot's end need not
-// travel, whether they belong to the message or not.
+// The sending kernel says beside the header how long the message is.
 #pragma once
 
 #include <sys/types.h>
@@ -55,8 +53,7 @@ class ProxyLink {
   struct Channel {
     SendEnd out{};
     ReceiveEnd in{};
-    std::uint64_t forwarded = 0, delivered = 0;     // messages
-    std::uint32_t filled[device::kMostSlots] = {};  // bytes in near's slots that may not be zero
+    std::uint64_t forwarded = 0, delivered = 0;  // messages
   };
 
   bool forward(std::uint32_t channel);

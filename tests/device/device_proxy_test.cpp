@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -61,10 +62,13 @@ class Rank {
     return sent[channel] + 1 - device::load_acquire(word(near_, shape_.credit(peer_, channel))) <=
            shape_.slots;
   }
-  void send(std::uint32_t channel, std::uint32_t check, const Bytes& data) {
+  /// `says`: the length, if it is not that of the data.
+  void send(std::uint32_t channel, std::uint32_t check, const Bytes& data,
+            std::optional<std::uint64_t> says = {}) {
     const std::uint64_t number = ++sent[channel];
     const std::size_t at = shape_.connection(rank_, channel);
     std::copy(data.begin(), data.end(), far_.data() + at + shape_.simple(slot(number)));
+    *word(far_, at + shape_.length(slot(number))) = says.value_or(data.size());
     device::store_release(word(far_, at + shape_.header(slot(number))),
                           std::uint64_t{check} << 32 | static_cast<std::uint32_t>(number));
   }
@@ -224,7 +228,7 @@ TEST(DeviceProxy, ShortMessagesStayShortAfterLongOnes) {
     pair.first.send(0, 1, Bytes(bytes, std::byte{7}));
     ASSERT_TRUE(pair.first.link->advance());
     ASSERT_TRUE(raw.ready());
-    EXPECT_EQ(raw.bytes(), i < 8 ? kSlotBytes : 64) << "message " << i;
+    EXPECT_EQ(raw.bytes(), bytes) << "message " << i;
     raw.free();
   }
 }
@@ -284,6 +288,20 @@ TEST(DeviceProxy, AMessageLongerThanItsSlotIsRefused) {
     raw.publish(0, bytes);
     try {
       pair.second.link->advance();
+      ADD_FAILURE() << bytes << " bytes were taken";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::internal);
+      EXPECT_EQ(e.rank(), 0);
+    }
+  }
+}
+
+TEST(DeviceProxy, ALengthBeyondTheSlotIsRefused) {
+  for (const std::uint64_t bytes : {kSlotBytes + 1UL, 1UL << 32, ~0UL}) {
+    Pair pair;
+    pair.first.send(0, 5, Bytes(8, std::byte{1}), bytes);
+    try {
+      pair.first.link->advance();
       ADD_FAILURE() << bytes << " bytes were taken";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::internal);

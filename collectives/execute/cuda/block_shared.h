@@ -63,6 +63,7 @@ struct StepMessage {
   TUTTI_HD std::uint64_t* header() const {
     return reinterpret_cast<std::uint64_t*>(end->connection) + slot;
   }
+  TUTTI_HD std::uint64_t* length() const { return header() + kLine / sizeof(std::uint64_t); }
   /// Whether a header has this message's number, and another word.
   TUTTI_HD bool is_other(std::uint64_t header) const {
     return header != expected &&

@@ -108,6 +108,7 @@ class Builder {
     a.protocol = c.protocol;
     a.first_use = size(parts_.uses);
     (m.sends ? a.sends : a.receives) = 1;
+    if (m.sends) a.bytes_out = static_cast<std::uint32_t>(bytes);
     a.first_move = size(parts_.moves);
     a.moves = 1;
     parts_.actions.push_back(a);

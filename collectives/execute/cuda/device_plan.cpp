@@ -6,6 +6,7 @@
 #include <set>
 
 #include "collectives/execute/cuda/block_writer.h"
+#include "collectives/execute/windows.h"
 #include "core/error.h"
 
 namespace tutti::device {
@@ -93,6 +94,7 @@ class Builder {
       DeviceAction d{};
       d.check = a.bytes_out * 0x9E3779B1U;
       d.protocol = call_.choice.protocol;
+      d.bytes_out = !a.signals ? a.bytes_out : call_.windows ? u32(sizeof(BufferAddresses)) : 0;
       d.signals = a.signals ? 1 : 0;
       d.completes = a.completes ? 1 : 0;
       d.receives = u32(a.receives.size());

@@ -54,8 +54,9 @@ struct DeviceAction {
   std::uint32_t first_use;  // receives, then sends
   std::uint32_t receives, sends;
   std::uint32_t first_move, moves;
-  std::uint32_t check;  // what the headers of its messages add to the operation's tag
-  Protocol protocol;    // of its messages
+  std::uint32_t check;      // what the headers of its messages add to the operation's tag
+  std::uint32_t bytes_out;  // of each message that it sends
+  Protocol protocol;        // of its messages
   std::uint16_t signals, completes;
 };
 

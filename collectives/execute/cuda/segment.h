@@ -3,7 +3,8 @@
 // know only the base address of each other one.
 //
 //     State | progress | numbers sent, received | credit lines | peers' buffers | windows |
-//     connections: headers, LL slots, LL128 slots, Simple slots | signals: headers, payloads
+//     connections: headers, lengths, LL slots, LL128 slots, Simple slots |
+//     signals: headers, lengths, payloads
 //
 // A connection is the bounded FIFO of transport/connection.h, one for each (sender, receiver,
 // channel), with its parts where they are polled: messages in the receiver's segment, credit in the
@@ -100,7 +101,12 @@ struct SegmentShape {
 
   // Within a connection.
   TUTTI_HD std::size_t header(std::uint32_t slot) const { return sizeof(std::uint64_t) * slot; }
-  TUTTI_HD std::size_t ll(std::uint32_t slot) const { return kLine + std::size_t{ll_bytes} * slot; }
+  /// Of a message that is ordered: the bytes of its data. The GPU's receiver knows them; the host,
+  /// which may carry the message, does not.
+  TUTTI_HD std::size_t length(std::uint32_t slot) const { return kLine + header(slot); }
+  TUTTI_HD std::size_t ll(std::uint32_t slot) const {
+    return 2 * kLine + std::size_t{ll_bytes} * slot;
+  }
   TUTTI_HD std::size_t ll128(std::uint32_t slot) const {
     return ll(slots) + std::size_t{ll128_bytes} * slot;
   }
@@ -109,7 +115,7 @@ struct SegmentShape {
   }
   TUTTI_HD std::size_t connection_bytes() const { return simple(slots); }
   /// Of a connection that carries nothing but signals.
-  TUTTI_HD std::size_t signal(std::uint32_t slot) const { return kLine * (1 + std::size_t{slot}); }
+  TUTTI_HD std::size_t signal(std::uint32_t slot) const { return kLine * (2 + std::size_t{slot}); }
   TUTTI_HD std::size_t signal_bytes() const { return signal(slots); }
 
  private:

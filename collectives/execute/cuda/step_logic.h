@@ -128,10 +128,13 @@ class LaneWalk : LaneLinks<Block> {
     for (std::uint32_t i = block_.thread(); i < a.receives + a.sends; i += block_.threads()) {
       const StepMessage m = message(a, i);
       const bool receives = i < a.receives;
-      if (!receives && ordered && is_told(a)) tell_addresses(signal_payload(m));
+      if (!receives && ordered) {
+        if (is_told(a)) tell_addresses(signal_payload(m));
+        block_.store_relaxed(m.length(), a.bytes_out);
+      }
       if (ordered) {
-        // release: the data, and through windows everything that this lane did, comes before its
-        // header; our loads of a slot before the sender's next stores into it.
+        // release: the data and its length, and through windows everything that this lane did, come
+        // before its header; our loads of a slot before the sender's next stores into it.
         block_.store_release(receives ? m.end->credit : m.header(),
                              receives ? m.number : m.expected);
       } else if (receives) {
