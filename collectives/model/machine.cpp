@@ -136,12 +136,12 @@ Machine default_machine() {
   m.latency_ns = 150;
   m.far_latency_ns = 400;
   m.switch_ns = 2000;
-  m.window_ns = 100;
+  m.window_ns = 200;
   // What kernels take for copies differs too much for a guess: slots, until it has been measured.
   m.copy_ns = 2000;
   m.copy_pages = 400;
-  m.slot_write = 120;
-  m.slot_read = 120;
+  m.slot_write = 70;
+  m.slot_read = 40;
   m.far_data = 200;
   set_network(m);
   m.l2_read = m.l2_write = 15;
