@@ -6,8 +6,8 @@
 #     make help    the rest
 
 JOBS ?= $(shell nproc)
-# One more, as a fifth of the tests wait for most of their time.
-TEST_JOBS = $(shell expr $(JOBS) + 1)
+# One more than there are cores, as a fifth of the tests wait for most of their time.
+TEST_JOBS ?= $(if $(filter file,$(origin JOBS)),$(shell expr $(JOBS) + 1),$(JOBS))
 
 DEMO_RANKS = 4
 DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast

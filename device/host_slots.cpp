@@ -19,8 +19,7 @@ std::unique_ptr<device::PinnedMemory> DeviceHostSlots::make_far(int rank) const 
   far->pin(shape_.credits(), shape_.peers());
   for (std::uint32_t c = 0; c < shape_.channels + shape_.message_channels; ++c) {
     const std::size_t at = shape_.connection(self, c);
-    // LL's slots are written too, now and then (LaneLinks::clean_slots()).
-    far->pin(at, at + shape_.ll128(0));
+    far->pin(at, at + shape_.ll(0));  // headers and lengths; all messages are Simple
     far->pin(at + shape_.simple(0), at + shape_.connection_bytes());
   }
   return far;

@@ -19,7 +19,6 @@
 #include "bootstrap/unique_id.h"
 #include "core/error.h"
 #include "tools/agent.h"
-#include "tools/agent_link.h"
 #include "tools/job_hosts.h"
 #include "tools/job_report.h"
 #include "tools/job_signals.h"
@@ -98,7 +97,7 @@ class LaunchedJob {
     const auto here = std::ranges::find_if(
         job_.hosts, [](const HostShare& host) { return is_this_host(host.name); });
     const bool has_here = here != job_.hosts.end();
-    if (has_here) here_ = here->number;
+    if (has_here) here_ = static_cast<std::size_t>(here->number);
     several_ = job_.hosts.size() > 1 || !has_here;
     const bool passes_output = several_ || job_.tag;
     const bool rank_0_is_here = has_here && here->first_rank == 0;
@@ -134,7 +133,7 @@ class LaunchedJob {
     report_on_job("{}", start_failure_text(rank, job_.program.front(), name_of_host(rank), error));
     status_ = start_failure_status(error);
     ending_ = true;
-    signal_all(SIGKILL);
+    kill_all();
   }
 
   void tell(MessageKind kind, int number = 0) { agent_.obey({kind, -1, number, 0, ""}); }
@@ -347,7 +346,7 @@ class LaunchedJob {
         signal_all(*number);
       } else if (ended_by_user_) {
         abandoned_ = no_more_output_ && several_;  // by the third
-        kill_at_ = Clock::now();
+        if (!killed_) kill_at_ = Clock::now();
         no_more_output_ = true;
       } else {
         ended_by_user_ = true;
@@ -409,27 +408,29 @@ class LaunchedJob {
     }
     if (now >= kill_at_) {
       if (killed_) leave_silent_hosts();
-      killed_ = true;
-      kill_at_ = now + kAfterKill;
-      signal_all(SIGKILL);
+      kill_all();
     }
   }
 
-  /// An agent answers within milliseconds. One that does not is stopped or cut off, and ends its
-  /// ranks by itself when it no longer hears this process.
+  void kill_all() {
+    killed_ = true;
+    kill_at_ = Clock::now() + kAfterKill;
+    signal_all(SIGKILL);
+  }
+
+  /// Hosts that are stopped or cut off, or whose ranks take long to die. Their agents end the ranks
+  /// when they no longer hear this process.
   void leave_silent_hosts() {
-    std::string silent;
-    for (std::size_t number = 0; number < hosts_.size(); ++number) {
-      if (hosts_[number].gone) continue;
-      if (static_cast<int>(number) == here_) return;  // its processes are waited for
-      silent += (silent.empty() ? "" : ", ") + hosts_[number].name;
+    // This host's processes are waited for.
+    if (here_ && !hosts_[*here_].gone) return;
+    for (HostState& host : hosts_) {
+      if (host.gone) continue;
+      host.gone = true;
+      report_on_job(
+          "{} has not said that its ranks have ended; its agent ends them as soon as it runs and "
+          "no longer hears this host",
+          host.name);
     }
-    if (silent.empty()) return;  // only output is still to be written
-    report_on_job(
-        "{} has not said that its ranks have ended; its agent ends them {} s after it "
-        "last heard of this host",
-        silent, std::chrono::seconds(kSilence).count());
-    abandoned_ = true;
   }
 
   void time_is_over(Clock::time_point now) {
@@ -474,8 +475,8 @@ class LaunchedJob {
   bool ending_ = false;         // status_ is final
   bool ended_by_user_ = false;  // by a signal; another one kills
   bool no_more_output_ = false, abandoned_ = false;
-  bool killed_ = false;  // SIGKILL is on its way to all ranks
-  int here_ = -1;        // this host's number, if it has ranks
+  bool killed_ = false;              // SIGKILL is on its way to all ranks
+  std::optional<std::size_t> here_;  // this host's number, if it has ranks
   Clock::time_point judge_at_ = Clock::time_point::max();
   Clock::time_point time_limit_ = Clock::time_point::max();
   Clock::time_point terminate_at_ = Clock::time_point::max();

@@ -70,7 +70,7 @@ std::optional<Times> times_at(const Words& words, std::size_t at, std::int64_t b
   std::array<double, 3> v{};
   for (std::size_t i = 0; i < 3; ++i) {
     const auto n = parse_number<double>(words[at + i]);
-    if (!n || !std::isfinite(*n) || *n < 0) return std::nullopt;
+    if (!n || *n < 0) return std::nullopt;
     v[i] = *n;
   }
   if (!(v[0] > 0)) return std::nullopt;

@@ -66,7 +66,7 @@ struct DeviceBinding {
 std::string unfit(const PlanHeader& plan, const PlanNeeds& needs, const SegmentShape& shape);
 
 /// Bytes that a message may have where segments are in memory of the host and messages are copied
-/// from there: enough to outweigh what a message costs, and little enough to be looked through.
+/// from there: enough to outweigh what a message costs, and little enough to be under way soon.
 std::size_t host_slot_bytes(const SegmentShape& shape);
 
 class Executor {
