@@ -26,12 +26,13 @@ function(tutti_test_options target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
 endfunction()
 
-# tutti_test_library(NAME sources... [LINK library...]): what several tests share, compiled once and
-# optimised: among them are the loops that tests spend their time in.
+# tutti_test_library(NAME sources... [LINK library...]): what several tests share, compiled once. With
+# -O1, as among them are the loops that tests spend their time in.
 function(tutti_test_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK")
   add_library(${name} STATIC ${arg_UNPARSED_ARGUMENTS})
   tutti_options(${name})
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(${name} PUBLIC tutti fmt::fmt ${arg_LINK})
 endfunction()
 
