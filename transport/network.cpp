@@ -375,6 +375,9 @@ void Network::say_left(int member, std::uint64_t group, int because_of) {
   }
   if (r == nullptr) return;
   r->connect();
+  // By the way of the data, after what this rank had sent: a note would overtake it. A rank with a
+  // reason has sent nothing, as it has not joined.
+  if (because_of < 0) return r->wire().close(group);
   r->tell(group, kLeftNote, wire::bytes_of(gone));
 }
 

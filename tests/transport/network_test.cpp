@@ -134,6 +134,16 @@ TEST(Network, NamesWhoDiesWithinASecond) {
   }
 }
 
+TEST(Network, WhatARankHasSentComesBeforeTheNewsThatItHasLeft) {
+  const Namespaces hosts(2);
+  NEED_HOSTS(hosts);
+  if (!hosts.limit(0, 1)) GTEST_SKIP() << "`tc qdisc add ... tbf` does not work here";
+  // The first 128 KiB go at once, the rest takes more than a second. Meanwhile rank 1 asks rank 0
+  // what it does, and the answer comes by another connection.
+  NetworkJob job(hosts, {0, 1}, {LEAVING_RANK, "75000"});
+  expect_right(job, 30s);
+}
+
 TEST(Network, WaitsForAStoppedHostUntilTheTimeIsUp) {
   const Namespaces hosts(2);
   NEED_HOSTS(hosts);
