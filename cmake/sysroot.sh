@@ -9,7 +9,7 @@ mkdir -p "$2"
 folder=$(cd "$2" && pwd)
 [ ! -e "$folder/complete" ] || exit 0
 packages="libc6-dev libstdc++-12-dev libhwy-dev libhwloc-dev libxxhash-dev libpugixml-dev libsodium-dev libibverbs-dev
-  libucx-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpython3-dev libpython3.11-dev"
+  libucx-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpython3-dev libpython3.11-dev python3.11 python3-distutils"
 
 apt=$folder/apt
 mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"

@@ -1,11 +1,14 @@
 """Makes the wheel that is published: one file for Python 3.11 and newer, with the torch.distributed backend
 ready for every release of PyTorch named below, and with the libraries that it needs. `make wheels` runs it.
 
-    wheels.py OUT [--torch FOLDER] [--releases 2.14.1,2.15.0] [--build FOLDER]
+    wheels.py OUT [--torch FOLDER] [--releases 2.14.1,2.15.0] [--build FOLDER] [--arm SYSROOT]
 
 pip builds the package as for anybody (pyproject.toml). Then the backend is compiled for each release,
 auditwheel puts in the libraries that a system may lack, and the files are packed so that two runs give the
 same bits. Needs g++, pip with a package index, and auditwheel and patchelf.
+
+With --arm the wheel is for 64-bit ARM, without kernels for GPUs: cmake/sysroot.sh has unpacked that
+architecture's packages in SYSROOT, and Debian's cross compiler and qemu-user-static are installed.
 """
 
 import argparse
@@ -19,6 +22,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
 
@@ -29,6 +33,55 @@ RELEASES = ["2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.14.0", "2.14.1", "2.15.0"
 LARGEST = 20 << 20
 # What a module takes from PyTorch's wheel.
 TAKEN = ("torch/include/", "torch/version.py", "torch/lib/libc10.so", "torch/lib/libtorch_cpu.so")
+
+
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+
+
+class Machine:
+    """What the wheel is for: machines like this one."""
+
+    torches = ("torch", "headers")  # folders that may have PyTorch; the last one is made
+    compiler = os.environ.get("CXX", "c++").split()
+    python_headers = sysconfig.get_paths()["include"]
+    packages: list = []  # options of pip that choose packages
+    defines: dict = {}  # CMake's
+    environment: dict = {}
+
+    def prepare(self):
+        """What the build needs beyond the system's packages."""
+
+
+class Arm(Machine):
+    """64-bit ARM, by the cross compiler."""
+
+    torches = ("arm",)
+    packages = ["--platform", "manylinux_2_28_aarch64", "--python-version", "3.11"]
+
+    def __init__(self, sysroot: pathlib.Path):
+        self.sysroot = sysroot.resolve()
+        if not (self.sysroot / "complete").exists():
+            sys.exit(f"wheels.py: {sysroot} is not complete; make it with: cmake/sysroot.sh arm64 {sysroot}")
+        self.compiler = ["aarch64-linux-gnu-g++", f"--sysroot={self.sysroot}"]
+        self.python_headers = f"{self.sysroot}/usr/include/python3.11"
+        nanobind = importlib.util.find_spec("nanobind")
+        self.defines = {
+            "CMAKE_TOOLCHAIN_FILE": ROOT / "cmake/aarch64.cmake",
+            "TUTTI_SYSROOT": self.sysroot,
+            "Python_INCLUDE_DIR": self.python_headers,
+            "nanobind_DIR": pathlib.Path(nanobind.origin).parent / "cmake",
+        }
+        self.environment = {
+            "_PYTHON_HOST_PLATFORM": "linux-aarch64",
+            "AUDITWHEEL_LD_LIBRARY_PATH": f"{self.sysroot}/usr/lib/aarch64-linux-gnu",
+        }
+
+    def prepare(self):
+        """The packages that `import tutti` wants: the emulated Python writes the type hints."""
+        target = self.sysroot / "usr/lib/python3/dist-packages"
+        if not (target / "nanobind_backend").exists():
+            which = [*self.packages, "--only-binary=:all:", "--no-deps", "--upgrade", "--target", target]
+            run(*PIP, "install", *which, "numpy", "nanobind-backend")
 
 
 def run(*command, **options):
@@ -50,19 +103,18 @@ def commit_time() -> str:
     return told.stdout.strip() or "1577836800"
 
 
-def get_torch(folder: pathlib.Path, version: str) -> pathlib.Path:
+def get_torch(folder: pathlib.Path, version: str, machine: Machine) -> pathlib.Path:
     """The package's folder: installed by bindings/torch/install.py, or what a module needs of it."""
-    whole = folder / f"torch-{version}"
-    if (whole / "complete").exists():
-        return whole / "torch"
-    part = folder / f"headers-{version}"
-    if not (part / "complete").exists():
-        with tempfile.TemporaryDirectory(dir=folder) as download:
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-            run(*pip, "--no-cache-dir", "--no-deps", "--only-binary=:all:", "-d", download, f"torch=={version}")
-            with zipfile.ZipFile(next(pathlib.Path(download).glob("*.whl"))) as wheel:
-                wheel.extractall(part, [n for n in wheel.namelist() if n.startswith(TAKEN)])
-        (part / "complete").touch()
+    for name in machine.torches:
+        part = folder / f"{name}-{version}"
+        if (part / "complete").exists():
+            return part / "torch"
+    with tempfile.TemporaryDirectory(dir=folder) as download:
+        which = [*machine.packages, "--no-cache-dir", "--no-deps", "--only-binary=:all:"]
+        run(*PIP, "download", *which, "-d", download, f"torch=={version}")
+        with zipfile.ZipFile(next(pathlib.Path(download).glob("*.whl"))) as wheel:
+            wheel.extractall(part, [n for n in wheel.namelist() if n.startswith(TAKEN)])
+    (part / "complete").touch()
     return part / "torch"
 
 
@@ -72,20 +124,22 @@ def git_version(torch: pathlib.Path) -> str:
     return known["git_version"]
 
 
-def build_package(out: pathlib.Path, build: pathlib.Path) -> pathlib.Path:
+def build_package(out: pathlib.Path, build: pathlib.Path, machine: Machine) -> pathlib.Path:
     """The wheel as pip makes it."""
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
     options = ["--no-build-isolation", "--no-deps", "-C", f"build-dir={build}", "-w", out]
     # Whether there is a compiler cache changes no bit.
-    options += ["-C", "cmake.define.TUTTI_PCH=OFF", "-C", "cmake.define.TUTTI_UNITY=OFF"]
+    defines = {"TUTTI_PCH": "OFF", "TUTTI_UNITY": "OFF", **machine.defines}
     if shutil.which("ccache"):
-        options += ["-C", "cmake.define.CMAKE_CUDA_COMPILER_LAUNCHER=ccache"]
+        defines["CMAKE_CUDA_COMPILER_LAUNCHER"] = "ccache"
+    for name, value in defines.items():
+        options += ["-C", f"cmake.define.{name}={value}"]
     # CMake would take Python's compiler.
-    run(*pip, *options, ROOT, env={**os.environ, "CXX": os.environ.get("CXX", "c++")})
+    environment = {**os.environ, "CXX": " ".join(machine.compiler), **machine.environment}
+    run(*PIP, "wheel", *options, ROOT, env=environment)
     return next(out.glob("*.whl"))
 
 
-def add_backend(tree: pathlib.Path, torch: pathlib.Path, version: str, compile) -> None:
+def add_backend(tree: pathlib.Path, torch: pathlib.Path, version: str, compile, machine: Machine) -> None:
     """Compiles the backend for one release, into the unpacked package."""
     package = tree / "tutti"
     target = package / "c10d" / compile.prebuilt_name(version, git_version(torch))
@@ -97,9 +151,9 @@ def add_backend(tree: pathlib.Path, torch: pathlib.Path, version: str, compile) 
         maps = {folder: ".", package: "tutti", torch: "torch"}
         options = [f"-ffile-prefix-map={old}={new}" for old, new in maps.items()]
         options += ["-s", "-Wl,-rpath,$ORIGIN/../lib"]
-        compiler = os.environ.get("CXX", "c++").split()
-        paths = dict(sources=package / "c10d", headers=package / "include", library=library, torch=torch)
-        run(*compile.command(compiler, source, target, options=options, **paths))
+        paths = dict(sources=package / "c10d", headers=package / "include", library=library, torch=torch,
+                     python=machine.python_headers)  # fmt: skip
+        run(*compile.command(machine.compiler, source, target, options=options, **paths))
 
 
 def pack(tree: pathlib.Path, wheel: pathlib.Path) -> None:
@@ -132,22 +186,25 @@ def unpack(wheel: pathlib.Path, tree: pathlib.Path) -> None:
 
 
 def make(options) -> pathlib.Path:
+    machine = Arm(options.arm) if options.arm else Machine()
     out, torch_folder = options.out.resolve(), options.torch.resolve()
     compile = compile_module()
     out.mkdir(parents=True, exist_ok=True)
     torch_folder.mkdir(parents=True, exist_ok=True)
-    torches = {version: get_torch(torch_folder, version) for version in options.releases.split(",")}
+    machine.prepare()
+    torches = {version: get_torch(torch_folder, version, machine) for version in options.releases.split(",")}
     with tempfile.TemporaryDirectory(dir=out) as name:
         work = pathlib.Path(name)
-        bare = build_package(work / "bare", options.build.resolve())
+        bare = build_package(work / "bare", options.build.resolve(), machine)
         tree = work / "tree"
         unpack(bare, tree)
         for version, torch in torches.items():
-            add_backend(tree, torch, version, compile)
+            add_backend(tree, torch, version, compile, machine)
         whole = work / bare.name
         pack(tree, whole)
         repair = [sys.executable, "-m", "auditwheel", "repair", "-w", work / "repaired"]
-        run(*repair, "--exclude", "libc10.so", "--exclude", "libtorch_cpu.so", whole)
+        kept_out = ["--exclude", "libc10.so", "--exclude", "libtorch_cpu.so"]
+        run(*repair, *kept_out, whole, env={**os.environ, **machine.environment})
         repaired = next((work / "repaired").glob("*.whl"))
         shutil.rmtree(tree)
         unpack(repaired, tree)
@@ -168,6 +225,8 @@ def main() -> None:
                         help="where the releases of PyTorch are, or are downloaded to")  # fmt: skip
     parser.add_argument("--releases", default=",".join(RELEASES), help="of PyTorch, with commas between")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build-wheels", help="the build folder")
+    parser.add_argument("--arm", type=pathlib.Path, metavar="SYSROOT",
+                        help="for 64-bit ARM, with the packages that cmake/sysroot.sh has unpacked there")  # fmt: skip
     options = parser.parse_args()
     os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())
     make(options)

@@ -1,12 +1,14 @@
 """What `make wheels` has made, in environments without a compiler.
 
-    TUTTI_WHEEL=FILE TUTTI_WHEELS=FOLDER pytest check.py
+    TUTTI_WHEEL=FILE TUTTI_WHEELS=FOLDER [TUTTI_SYSROOT=SYSROOT] pytest check.py
 
-FOLDER is where PyTorch's releases are (bindings/torch/install.py FOLDER --whole).
+FOLDER is where PyTorch's releases are (bindings/torch/install.py FOLDER --whole). A wheel for another machine
+is tried in an emulator, with the Python in SYSROOT (cmake/sysroot.sh).
 """
 
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -18,9 +20,12 @@ import pytest
 WHEEL = pathlib.Path(os.environ["TUTTI_WHEEL"]).resolve()
 WHEELS = pathlib.Path(os.environ["TUTTI_WHEELS"]).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+PLATFORM = WHEEL.stem.split("-")[-1]
+EMULATED = not PLATFORM.endswith(platform.machine())
 COMMON = WHEELS / "common"
 # With a complete PyTorch; others have headers alone.
-WHOLE = sorted(f.parent.name for f in WHEELS.glob("torch-*/complete")) if COMMON.exists() else []
+WHOLE = sorted(f.parent.name for f in WHEELS.glob("torch-*/complete")) if COMMON.exists() and not EMULATED else []
+here_alone = pytest.mark.skipif(EMULATED, reason="the wheel is for another machine")
 
 
 class Environment:
@@ -28,15 +33,15 @@ class Environment:
 
     def __init__(self, folder, python=sys.executable):
         subprocess.run([python, "-m", "venv", folder], check=True, capture_output=True)
-        self.bin = folder / "bin"
-        self.environment = {"PATH": str(self.bin), "HOME": "/nonexistent", "CXX": "/bin/false"}
+        self.programs = {name: [folder / "bin" / name] for name in ["python", "pip", "tutti"]}
+        self.environment = {"PATH": str(folder / "bin"), "HOME": "/nonexistent", "CXX": "/bin/false"}
         self.install_seconds = -time.monotonic()
         self.run("pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", WHEEL)
         self.install_seconds += time.monotonic()
 
     def run(self, program, *arguments, **environment):
         run = subprocess.run(
-            [self.bin / program, *arguments],
+            [*self.programs[program], *arguments],
             env={**self.environment, **environment},
             capture_output=True,
             text=True,
@@ -46,9 +51,24 @@ class Environment:
         return run.stdout.strip()
 
 
+class Emulated:
+    """The wheel's files in a folder, and an emulator that runs its machine's programs."""
+
+    def __init__(self, folder):
+        sysroot = pathlib.Path(os.environ["TUTTI_SYSROOT"]).resolve()
+        emulator = ["qemu-aarch64-static", "-L", str(sysroot)]
+        self.programs = {"python": [*emulator, sysroot / "usr/bin/python3"],
+                         "tutti": [*emulator, folder / "tutti/bin/tutti"]}  # fmt: skip
+        self.environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PYTHONPATH": str(folder)}
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        subprocess.run([*pip, "--only-binary=:all:", "--platform", PLATFORM, "--target", folder, WHEEL], check=True)
+
+    run = Environment.run
+
+
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory):
-    return Environment(tmp_path_factory.mktemp("installed") / "venv")
+    return (Emulated if EMULATED else Environment)(tmp_path_factory.mktemp("installed") / "venv")
 
 
 @pytest.fixture(scope="session")
@@ -59,8 +79,7 @@ def files():
 
 def test_the_tag_is_what_auditwheel_finds():
     show = subprocess.run([sys.executable, "-m", "auditwheel", "show", WHEEL], capture_output=True, text=True)
-    platform = WHEEL.stem.split("-")[-1]
-    assert f'"{platform}"' in show.stdout, show.stdout + show.stderr
+    assert f'"{PLATFORM}"' in show.stdout, show.stdout + show.stderr
 
 
 def test_it_is_smaller_than_20_MB():
@@ -80,6 +99,7 @@ def test_no_file_names_a_folder_of_the_build(tmp_path):
                 assert folder not in wheel.read(name), (name, folder)
 
 
+@here_alone
 @pytest.mark.skipif(not shutil.which("nvcc") and not pathlib.Path("/usr/local/cuda").exists(), reason="no nvcc")
 def test_the_kernels_are_in_it():
     with zipfile.ZipFile(WHEEL) as wheel:
@@ -104,6 +124,7 @@ def test_ranks_sum_arrays(installed):
     assert installed.run("python", "-c", LOCAL) == SUMS
 
 
+@here_alone
 @pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
 def test_another_python_takes_the_same_wheel(version, tmp_path):
     python = shutil.which(f"python{version}")
@@ -117,11 +138,12 @@ def test_the_command_is_a_program(installed):
 
 
 def test_libnccl_answers_as_NCCL(installed):
-    library = installed.run("tutti", "--nccl")
+    library = installed.run("python", "-m", "tutti", "--nccl")
     code = f"import ctypes; v = ctypes.c_int(); ctypes.CDLL({library!r}).ncclGetVersion(ctypes.byref(v)); print(v.value)"
     assert installed.run("python", "-c", code) == "23203"
 
 
+@here_alone
 @pytest.mark.skipif(not shutil.which("cmake"), reason="there is no cmake")
 def test_a_cmake_project_finds_the_package(installed, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(
@@ -165,7 +187,7 @@ def test_a_group_of_pytorch_needs_no_compiler(folder, installed, tmp_path):
     assert said.count(f"[10, 12, 14, 16] c10d {version}") == 2, said
 
 
-@pytest.mark.skipif(not WHOLE, reason="there is no complete PyTorch")
+@pytest.mark.skipif(not WHOLE, reason="there is no complete PyTorch for this machine")
 def test_installing_and_meeting_takes_20_s_at_most(installed):
     settings = {**torch_at(WHOLE[-1], installed), "RANK": "0", "WORLD_SIZE": "1",
                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # fmt: skip

@@ -51,9 +51,11 @@ def command(
     headers: pathlib.Path,
     library: pathlib.Path,
     torch: pathlib.Path,
+    python: str = sysconfig.get_paths()["include"],
     options: list[str] = [],
 ) -> list[str]:
-    """The compiler's command. `library` is libtutti.so, `torch` the folder of that package."""
+    """The compiler's command. `library` is libtutti.so, `torch` the folder of that package, `python` that of
+    Python's headers."""
     return [
         *compiler,
         *OPTIONS,
@@ -61,7 +63,7 @@ def command(
         f"-I{headers}",
         f"-isystem{torch / 'include'}",
         f"-isystem{torch / 'include/torch/csrc/api/include'}",
-        f"-isystem{sysconfig.get_paths()['include']}",
+        f"-isystem{python}",
         *options,
         str(source),
         *("-o", str(target)),
