@@ -386,6 +386,16 @@ void Network::tell(int member, std::uint64_t group, std::uint32_t type,
   remote(member).tell(group, type, bytes);
 }
 
+void Network::tell_connected(int member, std::uint64_t group, std::uint32_t type,
+                             std::span<const std::byte> bytes) {
+  std::shared_ptr<RemoteRank> r;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = ranks_.find(member); found != ranks_.end()) r = found->second;
+  }
+  if (r != nullptr && r->is_up()) r->tell(group, type, bytes);
+}
+
 void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
                       std::span<const std::byte> bytes) {
   if (type == kLeftNote) {

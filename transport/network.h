@@ -106,6 +106,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// reasons). A peer that tells it something there hears that instead.
   void refuse(std::uint64_t group, int because_of);
   void tell(int member, std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
+  /// The same, if there is a connection to that peer.
+  void tell_connected(int member, std::uint64_t group, std::uint32_t type,
+                      std::span<const std::byte> bytes);
 
   /// The wire to rank `member`, which is connected from now on.
   Wire& wire(int member) { return remote(member).wire(); }

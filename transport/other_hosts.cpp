@@ -18,6 +18,14 @@ OtherHosts::~OtherHosts() {
   const auto failure = blocks_.failure();
   const bool lost = failure && failure->code == ErrorCode::peer_lost && failure->rank >= 0 &&
                     joining_.state() == Joining::kFailed;
+  // Those who are about to hear that this rank has left hear why. The way along the tree may take
+  // longer.
+  if (failure && joining_.is_decided()) {
+    for (int r = 0; r < tree_.ranks(); ++r) {
+      if (tree_.is_here(r)) continue;
+      network_.tell_connected(tree_.member(r), tree_.communicator(), kFailure, to_bytes(*failure));
+    }
+  }
   network_.leave(tree_.communicator(), failure.has_value(),
                  lost ? tree_.member(failure->rank) : -1);
 }

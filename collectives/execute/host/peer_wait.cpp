@@ -22,8 +22,9 @@ constexpr auto kLookEvery = milliseconds(10);
 // answer counts as news for as long as the asker has waited.
 constexpr int kQuestions = 4;
 constexpr auto kQuestionEvery = milliseconds(1000);  // at least
-// What makes a rank of another host leave may reach this rank a moment later, by another way. What
-// a rank had sent before it left may end other operations than the one that still waits for it.
+// What makes a rank of another host leave may reach this rank a moment after the news that it has
+// left, by another way. What a rank had sent before it left may end other operations than the one
+// that still waits for it.
 constexpr auto kNews = milliseconds(300);
 
 double seconds(Time::duration d) { return std::chrono::duration<double>(d).count(); }
@@ -100,8 +101,7 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
     still.left = now;
   }
   // The failure ends this rank's other operations, too. They get a moment to take what has come.
-  const bool settled =
-      (group.one_host() || waited >= kNews) && (a.alone || now - still.left >= kNews);
+  const bool settled = (group.one_host() && a.alone) || now - still.left >= kNews;
   if (left && settled && a.still()) {
     group.liveness().fail(
         {ErrorCode::peer_lost, a.peer,
