@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "bootstrap/rendezvous_children.h"
+#include "bootstrap/rendezvous_connection.h"
 #include "bootstrap/rendezvous_parent.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "bootstrap/rendezvous_tree.h"
 #include "core/background.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "transport/introduction.h"
 #include "transport/socket.h"
 
 namespace tutti {
@@ -32,31 +32,24 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kRefusedFor = 1s;       // an id exists while its server does, so this is generous
 constexpr auto kGrace = 1s;            // beyond the deadline, for the server to say who is missing
-constexpr int kMostRejections = 6;     // and for kRefusedFor
 constexpr auto kParentPatience = 20s;  // for another rank to prove itself; or half of what is left
-constexpr auto kLongestPause = 100ms;  // between two attempts
 constexpr auto kToRefuse = 2s;         // to say why this rank does not come
-
-constexpr std::string_view kGone =
-    "the process that made the unique id has ended, the ranks of this id have met already, or the "
-    "id timed out; make a new one, and keep its process alive until all ranks have joined";
 
 class Client {
  public:
   Client(const UniqueId& id, int rank, int size, Deadline deadline, const Reunion* reunion)
       : ticket_(wire::decode(id)),
-        where_(to_string(ticket_.address)),
         me_(fmt::format("rank {} of {}", rank, size)),
         who_("rendezvous: " + me_),
         reunion_(reunion),
         rank_(rank),
         size_(size),
-        deadline_(deadline) {}
+        deadline_(deadline),
+        server_(ticket_, who_, reunion) {}
 
   Roster meet(std::span<const std::byte> mine) {
-    find_server();
+    server_.open(deadline_);
     send_hello(mine);
     // The server gives up at our deadline too, and then knows who is missing.
     deadline_ = deadline_ > Deadline::max() - kGrace ? Deadline::max() : deadline_ + kGrace;
@@ -70,94 +63,11 @@ class Client {
   }
 
   void refuse(const Error& why) {
-    find_server();
+    server_.open(deadline_);
     report(Error(why.code(), fmt::format("{} cannot join: {}", me_, why.what()), rank_));
   }
 
  private:
-  // --- the server's trust ---
-
-  void find_server() {
-    while (!introduce()) {
-      pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
-      pause_for(pause_);
-    }
-  }
-
-  /// Connects and proves both sides to each other. False: worth another attempt.
-  bool introduce() {
-    if (Clock::now() >= deadline_) timed_out("no connection came about");
-    Introduction attempt(ticket_.address, ticket_.secret);
-    while (!attempt.ended()) {
-      if (!wait_for(attempt.descriptor(), attempt.events(), deadline_)) {
-        timed_out(attempt.state() == Introduction::State::connecting ? "the connection was not made"
-                  : attempt.state() == Introduction::State::greeting
-                      ? "the server accepted, but said nothing"
-                      : "the server did not answer this rank's proof");
-      }
-      attempt.step();
-    }
-    switch (attempt.reason()) {
-      case Introduction::Reason::none:
-        socket_ = std::move(attempt.socket());
-        session_ = attempt.session();
-        return true;
-      case Introduction::Reason::unreachable:
-        return may_come_back(attempt.error());
-      case Introduction::Reason::turned_away:
-        return false;
-      case Introduction::Reason::stranger:
-        if (reunion_ != nullptr) throw_first_gone("what listens there now is no rank of Tutti");
-        throw Error(ErrorCode::system,
-                    fmt::format("{}: what answers at {} is not a rendezvous of Tutti: {}", who_,
-                                where_, kGone));
-      case Introduction::Reason::other_version:
-        throw Error(ErrorCode::mismatch,
-                    fmt::format("{}: the server at {} speaks version {} of the protocol, this rank "
-                                "version {}: all ranks need the same Tutti",
-                                who_, where_, attempt.version(), wire::kVersion));
-      case Introduction::Reason::rejected:
-        // A busy server may close an honest rank's connection.
-        if (++rejections_ == 1) rejected_since_ = Clock::now();
-        if (rejections_ < kMostRejections || Clock::now() - rejected_since_ < kRefusedFor) {
-          return false;
-        }
-        break;
-      case Introduction::Reason::wrong_answer:
-        break;
-    }
-    if (reunion_ != nullptr) {
-      throw_first_gone("what listens there now is another rank, or the handle was made up");
-    }
-    throw Error(ErrorCode::system,
-                fmt::format("{}: the server at {} does not share the secret of this rank's unique "
-                            "id: the id belongs to another job ({})",
-                            who_, where_, kGone));
-  }
-
-  /// Returns false where a connection that did not come about is worth another attempt.
-  bool may_come_back(int error) {
-    if (error == ECONNREFUSED && reunion_ != nullptr) throw_first_gone("nothing listens there");
-    if (error == ECONNREFUSED) {
-      if (refused_since_ == Clock::time_point{}) refused_since_ = Clock::now();
-      if (Clock::now() - refused_since_ < kRefusedFor) return false;
-      throw Error(ErrorCode::system,
-                  fmt::format("{}: nothing listens at {}: {}", who_, where_, kGone));
-    }
-    refused_since_ = {};
-    // The way there may come back.
-    if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH ||
-        error == ECONNRESET || error == ECONNABORTED || error == EAGAIN || error == EADDRNOTAVAIL) {
-      return false;
-    }
-    const bool descriptors = error == EMFILE || error == ENFILE;
-    throw_system_error(fmt::format("{} cannot connect to {}{}", who_, where_,
-                                   descriptors ? " (`ulimit -n` says how many descriptors a "
-                                                 "process may have)"
-                                               : ""),
-                       error);
-  }
-
   void send_hello(std::span<const std::byte> mine) {
     wire::Hello hello;
     hello.rank = rank_;
@@ -165,23 +75,23 @@ class Client {
     hello.patience_ms = milliseconds_until(deadline_);
     if (reunion_ != nullptr) hello.about = reunion_->about();
     if (tree::has_children(rank_, size_)) {
-      children_.emplace(rank_, size_, wire::tree_secret(ticket_.secret), socket_);
+      children_.emplace(rank_, size_, wire::tree_secret(ticket_.secret), server_.socket());
       hello.listens = children_->endpoint();
     }
-    say(wire::frame(session_, wire::FrameType::hello, {wire::bytes_of(hello), mine}));
+    say(wire::frame(server_.session(), wire::FrameType::hello, {wire::bytes_of(hello), mine}));
   }
 
-  void say(const wire::Buffer& frame) { check(write_exactly(socket_, *frame, deadline_)); }
+  void say(const wire::Buffer& frame) { server_.say(frame, deadline_); }
 
   // --- the roster's way ---
 
   void wait() {
     const Deadline now = Clock::now();
-    if (now >= deadline_) timed_out("the server stopped answering");
+    if (now >= deadline_) server_.throw_timed_out("the server stopped answering");
     Deadline wake = deadline_;
     if (children_) wake = std::min(wake, children_->next_wake(now));
     if (parent_) wake = std::min(wake, parent_->next_wake());
-    std::array<pollfd, 5> entries{{{socket_.fd(), POLLIN, 0},
+    std::array<pollfd, 5> entries{{{server_.socket().fd(), POLLIN, 0},
                                    {children_ ? children_->descriptor() : -1, POLLIN, 0},
                                    {-1, 0, 0},
                                    {stop_descriptor(), POLLIN, 0},
@@ -222,21 +132,21 @@ class Client {
   void hear_server() {
     while (!met_) {
       if (from_server_) {
-        const ReadResult result = read_more(socket_, bytes_, received_);
+        const ReadResult result = read_more(server_.socket(), bytes_, received_);
         if (result == ReadResult::more) return;
-        if (result == ReadResult::closed) check(IoResult::closed);
+        if (result == ReadResult::closed) server_.check(IoResult::closed);
         from_server_ = false;
         take(std::move(bytes_));
         continue;
       }
-      switch (reader_.read(socket_, session_)) {
+      switch (reader_.read(server_.socket(), server_.session())) {
         case wire::FrameResult::more:
           return;
         case wire::FrameResult::closed:
-          check(IoResult::closed);
+          server_.check(IoResult::closed);
           break;
         case wire::FrameResult::wrong:
-          garbled();
+          server_.throw_garbled();
         case wire::FrameResult::whole:
           hear_frame();
           break;
@@ -247,15 +157,16 @@ class Client {
   void hear_frame() {
     if (reader_.type() == wire::FrameType::failed) {
       const auto failure = wire::failure_in(reader_.payload(), wire::kMaxRanks);
-      if (!failure) garbled();
+      if (!failure) server_.throw_garbled();
       throw Error(*failure);
     }
     if (reader_.type() == wire::FrameType::placement && !placement_) {
       placement_ = reader_.payload_as<wire::Placement>();
-      if (!placement_ || !wire::may_be_roster(placement_->roster_bytes, size_)) garbled();
+      if (!placement_ || !wire::may_be_roster(placement_->roster_bytes, size_))
+        server_.throw_garbled();
       return find_parent();
     }
-    if (reader_.type() != wire::FrameType::go || !roster_) garbled();
+    if (reader_.type() != wire::FrameType::go || !roster_) server_.throw_garbled();
     met_ = true;
   }
 
@@ -268,7 +179,7 @@ class Client {
       return;
     }
     const auto address = wire::address_of(placement_->parent);
-    if (!address) garbled();
+    if (!address) server_.throw_garbled();
     const Deadline now = Clock::now();
     const Deadline patience =
         now + std::min<Clock::duration>(kParentPatience, (deadline_ - now) / 2);
@@ -292,61 +203,18 @@ class Client {
       children_->give(std::make_shared<const std::vector<std::byte>>(bytes), placement_->nonce);
     }
     roster_ = Roster::from(std::move(bytes), size_);
-    if (!roster_) garbled();
+    if (!roster_) server_.throw_garbled();
     roster_->session_secret = wire::session_secret(ticket_.secret, placement_->nonce);
-    say(wire::frame(session_, wire::FrameType::have, {}));
+    say(wire::frame(server_.session(), wire::FrameType::have, {}));
   }
 
   /// The server tells it to everybody, this rank too.
   void report(const Error& error) {
     const std::uint64_t number = reunion_ == nullptr ? 0 : reunion_->about().number;
-    say(wire::failure_frame(session_, wire::FrameType::trouble, error, number));
-  }
-
-  // --- errors ---
-
-  void check(IoResult result) const {
-    if (result == IoResult::timed_out) timed_out("the server stopped answering");
-    if (result == IoResult::closed && reunion_ != nullptr) {
-      throw_first_gone("it closed the connection before all ranks had met");
-    }
-    if (result == IoResult::closed) {
-      throw Error(ErrorCode::system,
-                  fmt::format("{}: the server at {} closed the connection before all ranks had "
-                              "met: the process that made the unique id has ended",
-                              who_, where_));
-    }
-  }
-
-  [[noreturn]] void throw_first_gone(std::string_view why) const {
-    throw Error(ErrorCode::peer_lost,
-                fmt::format("rank 0 ({}), at which the ranks meet, is gone: {} ({})",
-                            reunion_->list().front().process(), why, where_),
-                0);
-  }
-
-  [[noreturn]] void garbled() const {
-    throw Error(ErrorCode::system,
-                fmt::format("{}: the answer from {} was altered on its way", who_, where_));
-  }
-
-  [[noreturn]] void timed_out(std::string_view what) const {
-    if (reunion_ != nullptr) {
-      throw Error(
-          ErrorCode::timed_out,
-          fmt::format("rank 0 ({}), at which the ranks meet, does not answer: {} ({}) before "
-                      "the deadline",
-                      reunion_->list().front().process(), what, where_),
-          0);
-    }
-    throw Error(ErrorCode::timed_out,
-                fmt::format("{}: {} ({}) before the deadline; is the process that made the unique "
-                            "id alive, and its address reachable from here?",
-                            who_, what, where_));
+    say(wire::failure_frame(server_.session(), wire::FrameType::trouble, error, number));
   }
 
   const wire::Ticket ticket_;
-  const std::string where_;
   const std::string me_;
   const std::string who_;
   const Reunion* const reunion_;  // null: the ranks meet by a unique id
@@ -354,13 +222,7 @@ class Client {
   const int size_;
   Deadline deadline_;
 
-  FileDescriptor socket_;  // to the server
-  wire::Session session_;
-  Clock::duration pause_ = 2ms;
-  Clock::time_point refused_since_{};
-  Clock::time_point rejected_since_{};
-  int rejections_ = 0;
-
+  RendezvousConnection server_;
   wire::FrameReader reader_;
   std::optional<wire::Placement> placement_;
   bool from_server_ = false;  // the server sends the roster next

@@ -1,6 +1,6 @@
 // The connections of a rendezvous server to its members: processes that have proved that they know
-// the secret. This code receives what they say and sends the answers; the server judges what they
-// say (rendezvous_server.cpp).
+// the secret. This code receives what they say and sends the answers; meetings judge what they
+// say (rendezvous_meetings.h).
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace tutti {
 
-struct Meeting;  // rendezvous_server.cpp
+struct Meeting;  // rendezvous_meetings.h
 
 /// A process that knows the secret.
 struct Member {

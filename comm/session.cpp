@@ -1,3 +1,4 @@
+// See session.h.
 #include "comm/session.h"
 
 #include <fmt/format.h>
@@ -11,13 +12,12 @@
 
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/rendezvous_protocol.h"
+#include "comm/session_card.h"
 #include "core/background.h"
-#include "core/host.h"
 #include "core/log.h"
 #include "core/settings.h"
 #include "device/board.h"
 #include "topology/place.h"
-#include "transport/gpu_memory.h"
 #include "transport/nameplate.h"
 #include "transport/socket.h"
 #include "transport/tcp_socket.h"
@@ -25,83 +25,9 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint32_t kVersion = 13;
-
-/// The key of a rank's network. The other ranks of a meeting are to know it; a reader of what they
-/// hand round is not.
-struct HiddenKey {
-  wire::Bytes32 salt{};
-  wire::Bytes32 bytes{};
-};
-
-/// Covers `key`, or uncovers a covered one.
-wire::Bytes32 covered(wire::Bytes32 key, const wire::Bytes32& salt, const wire::Bytes32& secret) {
-  const wire::Bytes32 cover = wire::hash(secret, "network key", {salt});
-  for (std::size_t i = 0; i < key.size(); ++i) key[i] ^= cover[i];
-  return key;
-}
-
-HiddenKey hidden(const wire::Bytes32& key, const wire::Bytes32& secret) {
-  HiddenKey h;
-  wire::fill_random(h.salt);
-  h.bytes = covered(key, h.salt, secret);
-  return h;
-}
-
-struct SessionCard {
-  std::uint32_t version = kVersion;
-  std::uint16_t windows = 1;
-  std::uint8_t round_once = 0;
-  std::uint8_t invariant = 0;
-  std::uint64_t slots = 0;
-  std::uint64_t slot_bytes = 0;
-  std::uint64_t tile_bytes = 0;
-  HostPeerAddress host_peers;
-  NetworkAddress network;
-  HiddenKey network_key;
-  Machine machine;
-  CoreSet cores;             // that this rank may run on
-  std::int32_t domain = -1;  // domain_of() these
-  GpuPlace gpu;
-};
-static_assert(sizeof(SessionCard) <= kMaxCardBytes);
-
 RankCard what_is_said(const Options& options) {
   return {setting_boolean("TUTTI_CMA"),
           [gpu = options.gpu](ControlBlock& own) { device_card(own).ordinal = gpu; }};
-}
-
-/// Where the rank's GPU is in this host's graph; -1: it has none, or the graph does not.
-int node_of(const topology::Graph& graph, int gpu) {
-  return gpu < 0 ? -1 : topology::gpu_node(graph, gpu_address(gpu), gpu);
-}
-
-/// `secret`: of the place where the ranks meet.
-SessionCard card_of(const Geometry& g, HostPeers& host_peers, const Network* network,
-                    const wire::Bytes32& secret, const Options& options) {
-  SessionCard card;
-  card.windows = g.windows ? 1 : 0;
-  card.round_once = g.round_once ? 1 : 0;
-  card.invariant = options.invariant ? 1 : 0;
-  card.slots = g.shape.slots;
-  card.slot_bytes = g.shape.slot_bytes;
-  card.tile_bytes = g.tile_bytes;
-  card.host_peers = host_peers.listen();
-  if (network != nullptr) {
-    card.network = network->address();
-    if (options.encrypt)
-      card.network.protection = static_cast<std::uint32_t>(Protection::encryption);
-    card.network_key = hidden(network->key(), secret);
-  }
-  card.machine = g.machine;
-  card.cores = allowed_cores();
-  card.domain = domain_of(card.cores);
-  // A rank on cores needs no graph, which takes longer to look at than the rest of the start.
-  if (options.gpu < 0) return card;
-  if (const auto graph = topology::host_graph()) {
-    card.gpu = gpu_place(*graph, node_of(*graph, options.gpu));
-  }
-  return card;
 }
 
 /// Of the ports of RDMA devices, those that the graph has nearest to the rank's GPU, or its cores.
@@ -134,23 +60,6 @@ std::shared_ptr<Network> network_for(const Membership& membership, const SocketA
       [&](std::span<const std::string> ports) { return nearest_of(ports, options); });
 }
 
-/// The protection of data to other hosts that rank 0 asks for. Throws Error(mismatch) where a rank
-/// asks for more: it would believe that it has that.
-Protection agreed_protection(std::span<const SessionCard> cards) {
-  const std::uint32_t agreed = cards.front().network.protection;
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    const std::uint32_t asked = cards[r].network.protection;
-    if (asked <= agreed && agreed <= static_cast<std::uint32_t>(Protection::encryption)) continue;
-    throw Error(ErrorCode::mismatch,
-                fmt::format("rank {} has set {}, but rank 0 has set {}, and rank 0's counts: set "
-                            "it on rank 0, or on all",
-                            r, setting_of(static_cast<Protection>(asked)),
-                            setting_of(static_cast<Protection>(agreed))),
-                static_cast<int>(r));
-  }
-  return static_cast<Protection>(agreed);
-}
-
 /// What one rank knows of a meeting.
 struct Met {
   int rank = 0;
@@ -173,8 +82,7 @@ void begin(Network* network, const HostPeers& host_peers, const Met& met) {
         card.host_peers.host == met.cards[static_cast<std::size_t>(met.rank)].host_peers.host;
     if (here || (network != nullptr && card.network.get())) {
       peers[met.numbers[r]] = {card.network, card.host_peers.identity,
-                               covered(card.network_key.bytes, card.network_key.salt, met.secret),
-                               rank, here};
+                               network_key_in(card, met.secret), rank, here};
       continue;
     }
     const auto host_name = [&](int its) {
@@ -191,70 +99,6 @@ void begin(Network* network, const HostPeers& host_peers, const Met& met) {
                std::move(peers), agreed_protection(met.cards));
 }
 
-/// What a host's ranks share.
-struct HostShare {
-  CoreSet cores;
-  std::uint64_t ranks = 0;
-};
-
-/// What the cards say of the communicator to be.
-Geometry geometry_of(std::span<const SessionCard> cards, int rank) {
-  Geometry g;
-  const SessionCard& first = cards.front();
-  g.tile_bytes = static_cast<std::size_t>(first.tile_bytes);
-  g.windows = first.windows != 0;
-  g.round_once = first.round_once != 0;
-  g.invariant = first.invariant != 0;
-  g.machine = first.machine;
-  if (!is_valid(g.machine) || !setting_allows("TUTTI_SLOTS", first.slots) ||
-      !setting_allows("TUTTI_SLOT_BYTES", first.slot_bytes) ||
-      !setting_allows("TUTTI_TILE_BYTES", g.tile_bytes)) {
-    throw Error(ErrorCode::mismatch, "rank 0 sent sizes or constants that make no sense");
-  }
-  // Hosts count from 0, in the order of their first ranks, on all ranks alike.
-  std::map<std::array<std::uint64_t, 2>, int> numbers;
-  std::vector<HostShare> hosts;
-  std::vector<int> host_of, domains;
-  for (const SessionCard& card : cards) {
-    const auto [host, is_new] =
-        numbers.try_emplace(card.host_peers.host, static_cast<int>(hosts.size()));
-    if (is_new) hosts.emplace_back();
-    HostShare& share = hosts[static_cast<std::size_t>(host->second)];
-    share.cores |= card.cores;
-    ++share.ranks;
-    host_of.push_back(host->second);
-    domains.push_back(card.domain);
-    g.gpus.push_back(card.gpu);
-  }
-  g.cores = 0;
-  bool crowded = false;
-  for (const HostShare& host : hosts) {
-    const std::uint64_t cores = std::max<std::size_t>(host.cores.count(), 1);
-    g.cores += cores;
-    crowded = crowded || host.ranks > cores;
-    const int own = host_of[static_cast<std::size_t>(rank)];
-    if (&host == &hosts[static_cast<std::size_t>(own)]) g.cores_here = cores;
-  }
-  g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), crowded,
-                      hosts.size() == cards.size());
-  g.domains = Domains::on_hosts(host_of, domains);
-  g.hosts = Domains(host_of);
-  return g;
-}
-
-/// Throws Error(mismatch), on all ranks alike, unless all ask for it or none does.
-void agree_on_invariance(std::span<const SessionCard> cards) {
-  const bool first = cards.front().invariant != 0;
-  for (std::size_t r = 1; r < cards.size(); ++r) {
-    if ((cards[r].invariant != 0) == first) continue;
-    throw Error(ErrorCode::mismatch,
-                fmt::format("rank {} asks for invariant bits and rank {} does not: set "
-                            "TUTTI_INVARIANT (Options::invariant) alike on all ranks",
-                            first ? 0 : r, first ? r : 0),
-                static_cast<int>(r));
-  }
-}
-
 /// Connects to everybody and makes the segments. `network`: as the card says, or null. `name`: of
 /// the communicator; none: one that nobody has known before.
 Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network> network, int rank,
@@ -264,7 +108,7 @@ Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network>
   std::vector<HostPeerAddress> addresses;
   std::vector<std::uint64_t> keys;
   for (const SessionCard& card : cards) {
-    if (card.version != kVersion) {
+    if (card.version != SessionCard::kVersion) {
       throw Error(ErrorCode::mismatch, "rank " + std::to_string(addresses.size()) +
                                            " runs another, incompatible version of Tutti");
     }
@@ -368,36 +212,6 @@ Session open(const MeetingCall& call, const Options& options,
 }
 
 }  // namespace
-
-Geometry geometry_of(const Options& options, int rank) {
-  Geometry g;
-  g.shape = {options.slots, (options.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine};
-  g.tile_bytes = setting_bytes("TUTTI_TILE_BYTES");
-  g.windows = setting_boolean("TUTTI_WINDOWS");
-  g.round_once = options.round_once;
-  g.invariant = options.invariant;
-  if (rank == 0) g.machine = used_machine().machine;
-  return g;
-}
-
-ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool one_per_host) {
-  constexpr std::size_t kLeast = 8;
-  constexpr std::size_t kMost = 32;
-  // That all of a rank's links are to have, about.
-  constexpr std::size_t kLinksBytes = std::size_t{8} << 20;
-  const auto links = static_cast<std::size_t>(std::max(ranks - 1, 1));
-  if (wish.slot_bytes == 0) {
-    constexpr std::size_t kNear = std::size_t{64} << 10, kFar = std::size_t{512} << 10;
-    wish.slot_bytes = one_per_host
-                          ? std::clamp(kLinksBytes / links / kLeast / kNear * kNear, kNear, kFar)
-                          : kNear;
-  }
-  if (wish.slots > 0) return wish;
-  // Ranks that share a core share its caches: the less data goes round, the more stays there.
-  if (crowded) return {kMost, wish.slot_bytes, kLeast};
-  // Else a link should exceed a core's L2 cache (transport/connection.h).
-  return {kMost, wish.slot_bytes, std::clamp(kLinksBytes / links / wish.slot_bytes, kLeast, kMost)};
-}
 
 Session open_session(const UniqueId& id, int rank, int size, const Options& options,
                      std::shared_ptr<Membership> membership) {

@@ -1,4 +1,4 @@
-// The calls of a window: puts, signals, and waits for them.
+// The calls of a window: puts, signals, and waits for them (window_conditions.h).
 #include <fmt/format.h>
 
 #include <chrono>
@@ -8,6 +8,7 @@
 
 #include "collectives/execute/host/peer_memory.h"
 #include "comm/started_calls.h"
+#include "comm/window_conditions.h"
 #include "comm/window_impl.h"
 #include "core/asymmetric_fence.h"
 
@@ -17,22 +18,9 @@ namespace {
 // Looks without a pause, before the thread waits as for any operation: for a microsecond or two at
 // memory; fewer where each one asks a network.
 constexpr int kSignalLooks = 2000, kFarSignalLooks = 64;
-// What made a rank of another host end its part may reach this rank a moment later, by another way.
-constexpr auto kNewsOfAnEnd = std::chrono::milliseconds(300);
 
 // More, and sums of them would not fit into a counter. At 100 ns each, so many take a day.
 constexpr std::uint64_t kMostSignals = std::uint64_t{1} << 40;
-
-std::string_view name_of(WindowCall::Kind kind) {
-  switch (kind) {
-    case WindowCall::Kind::put:
-      return "put";
-    case WindowCall::Kind::signal:
-      return "signal";
-    default:
-      return "wait_signal";
-  }
-}
 
 /// Says that this rank writes to the memory of a peer, for as long as it lives; which it may, where
 /// is_open().
@@ -55,105 +43,6 @@ class Writing {
  private:
   SignalBoard::Counter& writing_;
   bool is_open_;
-};
-
-/// That a peer has given so many signals.
-class SignalsAreThere final : public Condition {
- public:
-  SignalsAreThere(std::shared_ptr<Window::Impl> window, int peer, int index, std::uint64_t count,
-                  std::uint64_t target)
-      : window_(std::move(window)),
-        liveness_(window_->comm->group->liveness()),
-        counter_(window_->signals_of(peer, index)),
-        peer_(peer),
-        index_(index),
-        count_(count),
-        target_(target) {}
-
-  bool holds() override {
-    if (counter_.load(std::memory_order_acquire) >= target_) return true;
-    if (!window_->ended && !window_->has_closed(peer_)) return false;
-    // What the peer gave before it ended its part is there by now.
-    if (counter_.load(std::memory_order_acquire) >= target_) return true;
-    // A failure is the better explanation; the thread that waits throws it.
-    return in_vain_ = !liveness_.failed() && is_settled();
-  }
-  std::optional<Error> error() const override {
-    if (!in_vain_) return std::nullopt;
-    if (window_->ended) {
-      return Error(ErrorCode::invalid_usage,
-                   fmt::format("rank {} has ended window {} while it waited there for a signal",
-                               window_->rank, window_->number));
-    }
-    return window_->closed_by(peer_);
-  }
-  void poll() override {
-    if (FarWriter* const far = window_->peers[static_cast<std::size_t>(peer_)].far) far->poll();
-  }
-  int peer() const override { return peer_; }
-  std::string what() const override { return "give a signal"; }
-  std::string where() const override {
-    const std::uint64_t before = target_ - count_, now = counter_.load(std::memory_order_relaxed);
-    return fmt::format("in wait_signal of window {} (signal {}, {} of {} there)", window_->number,
-                       index_, now > before ? now - before : 0, count_);
-  }
-
- private:
-  bool is_settled() {
-    Window::Impl::Peer& peer = window_->peers[static_cast<std::size_t>(peer_)];
-    if (peer.far == nullptr || peer.explained) return true;
-    const auto now = std::chrono::steady_clock::now();
-    if (seen_closed_ == std::chrono::steady_clock::time_point{}) seen_closed_ = now;
-    return peer.explained = now - seen_closed_ >= kNewsOfAnEnd;
-  }
-
-  const std::shared_ptr<Window::Impl> window_;
-  const Liveness& liveness_;
-  const SignalBoard::Counter& counter_;
-  const int peer_;
-  const int index_;
-  const std::uint64_t count_;
-  const std::uint64_t target_;
-  std::chrono::steady_clock::time_point seen_closed_{};
-  bool in_vain_ = false;
-};
-
-/// That the network has taken a put.
-class PutIsTaken final : public Condition {
- public:
-  PutIsTaken(std::shared_ptr<Window::Impl> window, int peer, std::uint64_t number,
-             const WindowCall& call)
-      : window_(std::move(window)),
-        writer_(*window_->peers[static_cast<std::size_t>(peer)].far),
-        peer_(peer),
-        number_(number),
-        call_(fmt::format("{} of window {} ({} bytes)", name_of(call.kind), window_->number,
-                          call.bytes)) {}
-
-  // A call that is given up before it waits, say as the next one of its group is refused.
-  ~PutIsTaken() override {
-    if (!over_ && !window_->ended) abandon();
-  }
-  PutIsTaken(const PutIsTaken&) = delete;
-  PutIsTaken& operator=(const PutIsTaken&) = delete;
-
-  bool holds() override { return over_ = over_ || writer_.is_done(number_); }
-  void poll() override { writer_.poll(); }
-  void abandon() override {
-    if (!holds()) writer_.abandon(number_);
-    over_ = true;
-  }
-  int peer() const override { return peer_; }
-  std::string what() const override { return "take the data"; }
-  std::string where() const override { return "in " + call_; }
-
- private:
-  const std::shared_ptr<Window::Impl> window_;
-  FarWriter& writer_;
-  const int peer_;
-  const std::uint64_t number_;
-  const std::string call_;
-  bool over_ = false;
 };
 
 }  // namespace
@@ -258,8 +147,7 @@ std::unique_ptr<Condition> Window::Impl::issue(const WindowCall& call) {
     std::uint64_t& taken = peer.taken[static_cast<std::size_t>(call.index)];
     taken += call.count;
     if (signals_of(call.peer, call.index).load(std::memory_order_acquire) >= taken) return nullptr;
-    return std::make_unique<SignalsAreThere>(shared_from_this(), call.peer, call.index, call.count,
-                                             taken);
+    return signals_are_there(shared_from_this(), call, taken);
   }
   const bool puts = call.kind == WindowCall::Kind::put;
   const bool signals = !puts || call.signals;
@@ -268,7 +156,7 @@ std::unique_ptr<Condition> Window::Impl::issue(const WindowCall& call) {
     const std::uint64_t put = peer.far->put(peer.key, call.offset, call.from, puts ? call.bytes : 0,
                                             signals ? call.index : -1);
     if (peer.far->is_done(put)) return nullptr;
-    return std::make_unique<PutIsTaken>(shared_from_this(), call.peer, put, call);
+    return put_is_taken(shared_from_this(), call, put);
   }
   if (puts) {
     put(call, peer);

@@ -11,7 +11,7 @@
 
 #include "collectives/model/choose.h"
 #include "collectives/model/rounding.h"
-#include "comm/session.h"
+#include "comm/geometry.h"
 #include "core/compressed.h"
 #include "core/error.h"
 #include "core/host.h"

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bootstrap/rendezvous_protocol.h"
@@ -19,7 +18,9 @@
 #include "bootstrap/unique_id.h"
 #include "core/error.h"
 #include "tools/agent.h"
+#include "tools/job_end.h"
 #include "tools/job_hosts.h"
+#include "tools/job_ranks.h"
 #include "tools/job_report.h"
 #include "tools/job_signals.h"
 #include "tools/job_streams.h"
@@ -31,29 +32,20 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kForOwnReports = 2s;  // after a rank failed, before the others are asked to end
-constexpr auto kForCleanUp = 3s;     // after they were asked, before they are killed
-constexpr auto kAfterSignal = 5s;    // after the user's signal, before the ranks are killed
-constexpr auto kAfterKill = 5s;      // after that, before hosts that say nothing are left alone
-constexpr auto kTogether = 200ms;    // failures on several hosts that may have one cause
+constexpr auto kTogether = 200ms;  // failures on several hosts that may have one cause
 
 class LaunchedJob {
  public:
   explicit LaunchedJob(const JobOptions& options)
       : options_(options),
         job_(options.job),
+        ranks_(job_.hosts),
         streams_(job_.hosts.size()),
+        end_([this](int number) { signal_all(number); }),
         agent_(signals_.mask_before(), [this](Message&& event) { hear(event); }) {
-    job_.size = 0;
-    for (const HostShare& host : job_.hosts) {
-      hosts_.push_back({host.name, false, false});
-      ranks_.insert(ranks_.end(), static_cast<std::size_t>(host.ranks), Rank{host.number});
-      job_.size += host.ranks;
-    }
+    job_.size = ranks_.size();
     if (job_.elastic) {
-      std::vector<int> host_of;
-      for (const Rank& rank : ranks_) host_of.push_back(rank.host);
-      elastic_.emplace(options_.elastic, std::move(host_of),
+      elastic_.emplace(options_.elastic, ranks_.hosts_by_rank(),
                        [this](const Message& command) { agent_.obey(command); });
     }
   }
@@ -66,29 +58,18 @@ class LaunchedJob {
       agent_.reap();
       agent_.serve();
       if (elastic_) elastic_->serve();
-      if (elastic_ && elastic_->is_done_without_the_rest() && !ending_) end_the_rest();
-      if (first_ && !ending_ && Clock::now() >= judge_at_) begin_to_end(*first_);
+      if (elastic_ && elastic_->is_done_without_the_rest() && !end_.has_begun()) end_the_rest();
+      if (first_ && !end_.has_begun() && Clock::now() >= judge_at_) begin_to_end(*first_);
       keep_time();
       streams_.serve(agent_, may_read_input());
     }
-    if ((options_.keep_going || elastic_) && !ending_) conclude();
-    return status_ == 0 && streams_.has_lost_output() ? kOutputLost : status_;
+    if ((options_.keep_going || elastic_) && !end_.has_begun()) end_.conclude();
+    return end_.status() == 0 && streams_.has_lost_output() ? kOutputLost : end_.status();
   }
 
  private:
-  struct Rank {
-    int host = 0;
-    pid_t pid = -1;
-    bool runs = false;
-    int status = 0;  // as waitpid() has it
-  };
-  struct Failed {
-    int rank, status;
-  };
-  struct HostState {
-    std::string name;
-    bool answered = false, gone = false;
-  };
+  using Rank = JobRanks::Rank;
+  using Host = JobRanks::Host;
 
   // --- start ---
 
@@ -110,30 +91,25 @@ class LaunchedJob {
 
   /// No rank starts before all hosts have answered, and none if one of them is in trouble.
   void start_if_ready() {
-    if (started_ || ending_ || answered_ < hosts_.size()) return;
-    started_ = troubles_ == 0;
-    ending_ = !started_;
-    if (ending_) {
-      status_ = kHostLost;
-    } else {
-      tell(MessageKind::start);
-      if (elastic_) elastic_->start();
-    }
+    if (started_ || end_.has_begun() || !ranks_.all_hosts_answered()) return;
+    started_ = !in_trouble_;
+    if (!started_) return end_.begin_without_ranks(kHostLost);
+    tell(MessageKind::start);
+    if (elastic_) elastic_->start();
   }
 
   /// Hosts without a rank stay in an elastic job until then.
   void say_no_more_if_done() {
-    if (!elastic_ || !started_ || !more_may_start_ || !(ending_ || elastic_->over())) return;
+    if (!elastic_ || !started_ || !more_may_start_) return;
+    if (!end_.has_begun() && !elastic_->over()) return;
     more_may_start_ = false;
     tell(MessageKind::no_more);
   }
 
   void give_up(int rank, int error) {
-    if (ending_) return;
+    if (end_.has_begun()) return;
     report_on_job("{}", start_failure_text(rank, job_.program.front(), name_of_host(rank), error));
-    status_ = start_failure_status(error);
-    ending_ = true;
-    kill_all();
+    end_.begin_with_kill(start_failure_status(error));
   }
 
   void tell(MessageKind kind, int number = 0) { agent_.obey({kind, -1, number, 0, ""}); }
@@ -144,79 +120,61 @@ class LaunchedJob {
   void hear(const Message& event) {
     switch (event.kind) {
       case MessageKind::ready:
-        return ready(host_in(event));
+        ranks_.host_in(event).answered = true;
+        return;
       case MessageKind::lost:
-        return lost(host_in(event), event);
+        return lost(ranks_.host_in(event), event);
       case MessageKind::started: {
-        Rank& rank = rank_in(event);
+        Rank& rank = ranks_.rank_in(event);
         rank.pid = event.value;
         rank.runs = true;
         if (elastic_) elastic_->started(event.number);
         return;
       }
       case MessageKind::not_started:
-        rank_in(event);
+        ranks_.rank_in(event);
         return give_up(event.number, event.value);
       case MessageKind::ended:
-        return ended(rank_in(event), event.number, event.value);
+        return ended(ranks_.rank_in(event), event.number, event.value);
       case MessageKind::output:
-        host_in(event);
-        if (event.number != 1 && event.number != 2) refuse();
+        ranks_.host_in(event);
+        if (event.number != 1 && event.number != 2) JobRanks::refuse();
         return streams_.print(event.host, event.number, event.text);
       case MessageKind::fed:
         return streams_.fed(event.value);
       case MessageKind::said:
-        rank_in(event);
-        if (!elastic_) refuse();
+        ranks_.rank_in(event);
+        if (!elastic_) JobRanks::refuse();
         return elastic_->said(event.number, event.text);
       case MessageKind::note:
-        return report_on_job("{}{}", several_ ? host_in(event).name + ": " : "", event.text);
+        return report_on_job("{}{}", several_ ? ranks_.host_in(event).name + ": " : "", event.text);
       case MessageKind::gone:
-        host_in(event).gone = true;
+        ranks_.host_in(event).gone = true;
         return;
       default:
-        refuse();
+        JobRanks::refuse();
     }
   }
 
-  [[noreturn]] static void refuse() {
-    throw Error(ErrorCode::mismatch, "an agent says what makes no sense");
-  }
-  HostState& host_in(const Message& event) {
-    if (event.host < 0 || static_cast<std::size_t>(event.host) >= hosts_.size()) refuse();
-    return hosts_[static_cast<std::size_t>(event.host)];
-  }
-  Rank& rank_in(const Message& event) {
-    if (event.number < 0 || event.number >= job_.size) refuse();
-    return ranks_[static_cast<std::size_t>(event.number)];
-  }
-  const Rank& rank_at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   /// Where it matters.
-  std::string name_of_host(int rank) const {
-    return several_ ? hosts_[static_cast<std::size_t>(rank_at(rank).host)].name : "";
-  }
-
-  void ready(HostState& host) {
-    if (!host.answered) ++answered_;
-    host.answered = true;
-  }
+  std::string name_of_host(int rank) const { return several_ ? ranks_.host_of(rank).name : ""; }
 
   void ended(Rank& rank, int number, int status) {
     rank.runs = false;
     rank.status = status;
     const bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-    if (ending_) return;
-    if (!failed) ++done_;
+    if (end_.has_begun()) return;
+    if (!failed) end_.succeeded();
     if (elastic_) return ended_in_elastic_job(number, failed);
     if (!failed) return;
     if (options_.keep_going) {
       report_on_job("{}", failure_of(number));
-      failed_.push_back({number, status});
+      end_.failed(number, status);
       return;
     }
     // Of failures seen together, a death by a signal is more likely the cause.
     if (!first_) judge_at_ = Clock::now() + (several_ ? kTogether : 0ms);
-    if (!first_ || (WIFSIGNALED(status) && WIFEXITED(rank_at(*first_).status))) first_ = number;
+    if (!first_ || (WIFSIGNALED(status) && WIFEXITED(ranks_.at(*first_).status))) first_ = number;
   }
 
   void ended_in_elastic_job(int rank, bool failed) {
@@ -226,42 +184,36 @@ class LaunchedJob {
     if (then.too_few) {
       report_on_job("{}, and is not started again, {}; {}", failure_of(rank), elastic_->why_not(),
                     too_few());
-      return end_with(exit_status(rank_at(rank).status));
+      return end_.begin_after_reports(exit_status(ranks_.at(rank).status));
     }
     report_on_job("{}; the others go on without it, {}", failure_of(rank), elastic_->why_not());
-    failed_.push_back({rank, rank_at(rank).status});
+    end_.failed(rank, ranks_.at(rank).status);
   }
   void end_the_rest() {
-    conclude();
+    end_.conclude();
     report_on_job("{} came after the others had done the work; ending the job",
                   wire::list_ranks(living()));
-    end_with(status_);
-    terminate_at_ = Clock::now();
+    end_.begin_without_reports(end_.status());
   }
   std::string too_few() const {
     return fmt::format("fewer than {} ranks are left (--elastic){}", options_.elastic.least,
-                       any_runs() ? "; ending them" : "");
+                       ranks_.any_runs() ? "; ending them" : "");
   }
 
-  void lost(HostState& host, const Message& event) {
+  void lost(Host& host, const Message& event) {
     if (host.gone) return;
     host.gone = true;
-    const bool news = !ending_ && !event.text.empty();
+    const bool news = !end_.has_begun() && !event.text.empty();
     const std::string others =
         event.number > 0 ? fmt::format(" (so are the {} hosts behind it)", event.number) : "";
     if (!started_) {
       if (news) report_on_job("host {}: {}{}", host.name, event.text, others);
-      ++troubles_;
-      return ready(host);
+      in_trouble_ = true;
+      host.answered = true;
+      return;
     }
-    std::vector<int> lost_ranks;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (ranks_[rank].host != event.host || !ranks_[rank].runs) continue;
-      lost_ranks.push_back(static_cast<int>(rank));
-      ranks_[rank].runs = false;
-      ranks_[rank].status = SIGKILL;  // as if it had been killed
-    }
-    if (ending_) return;
+    std::vector<int> lost_ranks = ranks_.lose_ranks_of(event.host);
+    if (end_.has_begun()) return;
     if (elastic_) lost_ranks = elastic_->living_on(event.host);
     if (lost_ranks.empty() && !news) {
       if (elastic_) elastic_->lost(event.host);
@@ -273,11 +225,11 @@ class LaunchedJob {
                     lost_ranks.empty() ? "no rank" : wire::list_ranks(lost_ranks));
     if (elastic_) return lost_in_elastic_job(event.host, what, lost_ranks);
     report_on_job("{}{}", what,
-                  !options_.keep_going && any_runs() ? "; ending the other ranks" : "");
+                  !options_.keep_going && ranks_.any_runs() ? "; ending the other ranks" : "");
     if (options_.keep_going) {
-      for (const int rank : lost_ranks) failed_.push_back({rank, SIGKILL});
+      for (const int rank : lost_ranks) end_.failed(rank, SIGKILL);
     } else {
-      end_with(kHostLost);
+      end_.begin_after_reports(kHostLost);
     }
   }
 
@@ -291,42 +243,37 @@ class LaunchedJob {
     const std::size_t fewer = lost_ranks.size() - then.starts.size();
     if (then.too_few) {
       report_on_job("{}{}; {}, {}", what, next, too_few(), elastic_->why_not());
-      return end_with(kHostLost);
+      return end_.begin_after_reports(kHostLost);
     }
     report_on_job("{}{}{}", what, next,
                   fewer == 0 ? ""
                              : fmt::format("; the job goes on with {} {} fewer, {}", fewer,
                                            fewer == 1 ? "rank" : "ranks", elastic_->why_not()));
-    for (std::size_t i = 0; i < fewer; ++i) failed_.push_back({lost_ranks[i], SIGKILL});
+    for (std::size_t i = 0; i < fewer; ++i) end_.failed(lost_ranks[i], SIGKILL);
   }
 
   // --- the loop ---
 
   bool over() const {
-    if (abandoned_ || (ending_ && !started_)) return true;
-    if (first_ && !ending_) return false;
-    if (!std::ranges::all_of(hosts_, [](const HostState& host) { return host.gone; })) return false;
-    return no_more_output_ || streams_.all_written();
-  }
-
-  bool any_runs() const {
-    return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.runs; });
+    if (end_.is_abandoned() || (end_.has_begun() && !started_)) return true;
+    if (first_ && !end_.has_begun()) return false;
+    return ranks_.all_hosts_gone() && (end_.wants_no_more_output() || streams_.all_written());
   }
 
   std::vector<int> living() const {
     std::vector<int> ranks;
     for (int rank = 0; rank < job_.size; ++rank) {
-      if (elastic_ ? elastic_->lives(rank) : rank_at(rank).runs) ranks.push_back(rank);
+      if (elastic_ ? elastic_->lives(rank) : ranks_.at(rank).runs) ranks.push_back(rank);
     }
     return ranks;
   }
 
-  bool may_read_input() const { return passes_input_ && ranks_.front().runs; }
+  bool may_read_input() const { return passes_input_ && ranks_.at(0).runs; }
 
   void wait_for_something() {
-    auto wake = std::min({time_limit_, terminate_at_, kill_at_, agent_.next_wake()});
+    auto wake = std::min({time_limit_, end_.next_wake(), agent_.next_wake()});
     if (elastic_) wake = std::min(wake, elastic_->next_wake());
-    if (first_ && !ending_) wake = std::min(wake, judge_at_);
+    if (first_ && !end_.has_begun()) wake = std::min(wake, judge_at_);
     polls_.clear();
     signals_.add_polls(polls_);
     agent_.add_polls(polls_);
@@ -344,86 +291,38 @@ class LaunchedJob {
       if (*number == SIGCHLD) continue;
       if (!JobSignals::ends(*number)) {
         signal_all(*number);
-      } else if (ended_by_user_) {
-        abandoned_ = no_more_output_ && several_;  // by the third
-        if (!killed_) kill_at_ = Clock::now();
-        no_more_output_ = true;
       } else {
-        ended_by_user_ = true;
-        if (!ending_) status_ = 128 + *number;
-        ending_ = true;
-        signal_all(*number);
-        terminate_at_ = Clock::time_point::max();
-        kill_at_ = std::min(kill_at_, Clock::now() + kAfterSignal);
+        end_.ask_by_user(*number, several_);
       }
     }
   }
 
   std::string failure_of(int rank) const {
-    return failure_text(rank, rank_at(rank).pid, name_of_host(rank), rank_at(rank).status);
+    return failure_text(rank, ranks_.at(rank).pid, name_of_host(rank), ranks_.at(rank).status);
   }
 
   /// Rank `rank` failed: the job ends with its status.
   void begin_to_end(int rank) {
-    report_on_job("{}{}", failure_of(rank), any_runs() ? "; ending the other ranks" : "");
-    end_with(exit_status(rank_at(rank).status));
-  }
-
-  void end_with(int status) {
-    status_ = status;
-    ending_ = true;
-    terminate_at_ = Clock::now() + kForOwnReports;
-    kill_at_ = terminate_at_ + kForCleanUp;
-  }
-
-  /// With --keep-going or --elastic all ranks have ended by themselves, some of them perhaps too
-  /// early. A rank that was killed could not help it, and the others may have gone on without it. A
-  /// rank that exits says itself whether its work is done.
-  void conclude() {
-    if (failed_.empty()) return;
-    const auto exited = std::ranges::find_if(
-        failed_, [](const Failed& failed) { return WIFEXITED(failed.status); });
-    if (exited != failed_.end()) {
-      status_ = exit_status(exited->status);
-    } else if (done_ == 0) {
-      status_ = exit_status(failed_.front().status);
-    }
-    std::vector<int> ranks;
-    for (const Failed& failed : failed_) ranks.push_back(failed.rank);
-    std::ranges::sort(ranks);
-    report_on_job("{} of {} ranks ended with status 0; {} did not", done_, done_ + ranks.size(),
-                  wire::list_ranks(ranks));
+    report_on_job("{}{}", failure_of(rank), ranks_.any_runs() ? "; ending the other ranks" : "");
+    end_.begin_after_reports(exit_status(ranks_.at(rank).status));
   }
 
   void keep_time() {
     const auto now = Clock::now();
     if (now >= time_limit_) {
       time_limit_ = Clock::time_point::max();
-      if (!ending_) time_is_over(now);
+      if (!end_.has_begun()) time_is_over(now);
     }
-    if (now >= terminate_at_) {
-      terminate_at_ = Clock::time_point::max();
-      signal_all(SIGTERM);
-      signal_all(SIGCONT);  // a stopped process would not notice
-    }
-    if (now >= kill_at_) {
-      if (killed_) leave_silent_hosts();
-      kill_all();
-    }
-  }
-
-  void kill_all() {
-    killed_ = true;
-    kill_at_ = Clock::now() + kAfterKill;
-    signal_all(SIGKILL);
+    if (end_.silent_hosts_may_be_left(now)) leave_silent_hosts();
+    end_.keep_time(now);
   }
 
   /// Hosts that are stopped or cut off, or whose ranks take long to die. Their agents end the ranks
   /// when they no longer hear this process.
   void leave_silent_hosts() {
     // This host's processes are waited for.
-    if (here_ && !hosts_[*here_].gone) return;
-    for (HostState& host : hosts_) {
+    if (here_ && !ranks_.hosts()[*here_].gone) return;
+    for (Host& host : ranks_.hosts()) {
       if (host.gone) continue;
       host.gone = true;
       report_on_job(
@@ -437,50 +336,39 @@ class LaunchedJob {
     const double seconds = std::chrono::duration<double>(options_.timeout).count();
     const std::vector<int> running = living();
     if (started_ && running.empty()) {
-      no_more_output_ = true;  // only the reader of our output is late
+      end_.want_no_more_output();  // only the reader of our output is late
       return;
     }
     if (started_) {
       report_on_job("{} still ran after {} s (--timeout); ending the job",
                     wire::list_ranks(running), seconds);
     } else {
-      const auto silent = std::ranges::find(hosts_, false, &HostState::answered);
-      report_on_job("{} not ready after {} s (--timeout); ending the job",
-                    silent == hosts_.end() ? "the hosts were" : "host " + silent->name + " was",
-                    seconds);
+      const auto silent = std::ranges::find(ranks_.hosts(), false, &Host::answered);
+      report_on_job(
+          "{} not ready after {} s (--timeout); ending the job",
+          silent == ranks_.hosts().end() ? "the hosts were" : "host " + silent->name + " was",
+          seconds);
     }
-    status_ = kJobTimedOut;
-    ending_ = true;
-    terminate_at_ = now;
-    kill_at_ = now + kForCleanUp;
+    end_.begin_on_time_out(kJobTimedOut, now);
   }
 
   const JobOptions& options_;
   JobDescription job_;
   JobSignals signals_;
-  std::vector<HostState> hosts_;  // by number
-  std::vector<Rank> ranks_;
+  JobRanks ranks_;
   JobStreams streams_;
   std::vector<pollfd> polls_;
-  bool several_ = false;       // hosts, or another one than this
-  bool passes_input_ = false;  // rank 0 does not inherit it
-
-  std::size_t answered_ = 0, troubles_ = 0;  // hosts, before the start
-  bool started_ = false;
-  int status_ = 0;
-  std::optional<int> first_;    // rank that failed, not judged yet
-  std::vector<Failed> failed_;  // with keep_going or elastic_: not replaced, as they failed
-  std::size_t done_ = 0;        // ranks that have ended with status 0
-  bool more_may_start_ = true;  // processes of an elastic job
-  bool ending_ = false;         // status_ is final
-  bool ended_by_user_ = false;  // by a signal; another one kills
-  bool no_more_output_ = false, abandoned_ = false;
-  bool killed_ = false;              // SIGKILL is on its way to all ranks
+  bool several_ = false;             // hosts, or another one than this
+  bool passes_input_ = false;        // rank 0 does not inherit it
   std::optional<std::size_t> here_;  // this host's number, if it has ranks
+
+  bool in_trouble_ = false;  // a host, before the start
+  bool started_ = false;
+  bool more_may_start_ = true;  // processes of an elastic job
+  std::optional<int> first_;    // rank that failed, not judged yet
   Clock::time_point judge_at_ = Clock::time_point::max();
   Clock::time_point time_limit_ = Clock::time_point::max();
-  Clock::time_point terminate_at_ = Clock::time_point::max();
-  Clock::time_point kill_at_ = Clock::time_point::max();
+  JobEnd end_;
   std::optional<ElasticRun> elastic_;
   Agent agent_;  // last: it speaks as long as it lives
 };

@@ -12,7 +12,7 @@
 
 #include "collectives/model/choose.h"
 #include "comm/communicator.h"
-#include "comm/session.h"
+#include "comm/geometry.h"
 #include "core/combine.h"
 #include "core/host.h"
 #include "core/memory.h"

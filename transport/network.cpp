@@ -1,3 +1,4 @@
+// See network.h; this file has the peers, from the first meeting to good-bye.
 #include "transport/network.h"
 
 #include <fmt/format.h>
@@ -29,12 +30,8 @@ using Clock = std::chrono::steady_clock;
 
 // Each rank of a job of more may need too many descriptors.
 constexpr std::size_t kMostWithSecond = 64;
-constexpr std::size_t kMostEarly = 4096;  // notes for one communicator that is not there yet
-constexpr std::size_t kMostOver = 4096;   // communicators that are over, and still asked for
 constexpr auto kFarewell = 5000ms, kFarewellInTrouble = 100ms;
 constexpr auto kLastWords = 500ms;  // for a peer that this rank has had nothing to do with so far
-// Notes of its own:
-constexpr std::uint32_t kLeftNote = 0;  // the answer to a note for a communicator that is over
 
 /// `made`, which the system has given to the network at `local`. Throws at once where it has not:
 /// later the reason would be lost (errno).
@@ -290,151 +287,6 @@ std::vector<std::shared_ptr<RemoteRank>> Network::all_remote() {
   all.reserve(ranks_.size());
   for (const auto& [member, r] : ranks_) all.push_back(r);
   return all;
-}
-
-// --- Communicators -------------------------------------------------------------------------------
-
-void Network::join(std::uint64_t group, Listener& listener) {
-  const std::lock_guard lock(listeners_mutex_);
-  listeners_[group] = &listener;
-  over_.erase(group);
-  if (const auto early = early_.extract(group)) {
-    for (const Kept& k : early.mapped()) {
-      if (k.type == kLeftNote) {
-        listener.on_left(k.member, group, k.because_of);
-      } else {
-        listener.on_note(k.member, k.type, k.bytes);
-      }
-    }
-  }
-  for (const auto& [member, lost] : lost_) listener.on_lost(member, lost.how, lost.why);
-}
-
-bool Network::is_lost(int member) {
-  const std::lock_guard lock(listeners_mutex_);
-  return lost_.contains(member);
-}
-
-bool Network::has_hung_up(int member) {
-  if (is_lost(member)) return true;
-  std::shared_ptr<RemoteRank> rank;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = ranks_.find(member);
-    if (found != ranks_.end()) rank = found->second;
-  }
-  return rank != nullptr && rank->has_hung_up();
-}
-
-void Network::leave(std::uint64_t group, bool failed, int because_of) {
-  const Listener* listener = nullptr;
-  {
-    const std::lock_guard lock(listeners_mutex_);
-    last_failed_ = failed;
-    if (const auto found = listeners_.extract(group)) listener = found.mapped();
-    early_.erase(group);
-    note_over(group, because_of);
-  }
-  if (listener == nullptr) return;
-  std::vector<std::shared_ptr<RemoteRank>> ranks;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [member, r] : ranks_) {
-      if (listener->has(member)) ranks.push_back(r);
-    }
-  }
-  for (const auto& r : ranks) r->wire().close(group);
-}
-
-void Network::note_over(std::uint64_t group, int because_of) {
-  if (!over_.try_emplace(group, because_of).second) return;
-  over_in_order_.push_back(group);
-  if (over_in_order_.size() <= kMostOver) return;
-  over_.erase(over_in_order_.front());
-  over_in_order_.pop_front();
-}
-
-void Network::refuse(std::uint64_t group, int because_of) {
-  std::set<int> who;
-  {
-    const std::lock_guard lock(listeners_mutex_);
-    if (const auto early = early_.extract(group)) {
-      for (const Kept& k : early.mapped()) who.insert(k.member);
-    }
-    note_over(group, because_of);
-  }
-  for (const int member : who) say_left(member, group, because_of);
-}
-
-void Network::say_left(int member, std::uint64_t group, int because_of) {
-  const std::uint64_t gone = identity_of(because_of);
-  std::shared_ptr<RemoteRank> r;
-  {
-    const std::lock_guard lock(mutex_);
-    r = find_or_make(member);
-  }
-  if (r == nullptr) return;
-  r->connect();
-  // By the way of the data, after what this rank had sent: a note would overtake it. A rank with a
-  // reason has sent nothing, as it has not joined.
-  if (because_of < 0) return r->wire().close(group);
-  r->tell(group, kLeftNote, wire::bytes_of(gone));
-}
-
-void Network::tell(int member, std::uint64_t group, std::uint32_t type,
-                   std::span<const std::byte> bytes) {
-  remote(member).tell(group, type, bytes);
-}
-
-void Network::tell_connected(int member, std::uint64_t group, std::uint32_t type,
-                             std::span<const std::byte> bytes) {
-  std::shared_ptr<RemoteRank> r;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = ranks_.find(member); found != ranks_.end()) r = found->second;
-  }
-  if (r != nullptr && r->is_up()) r->tell(group, type, bytes);
-}
-
-void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
-                      std::span<const std::byte> bytes) {
-  if (type == kLeftNote) {
-    std::uint64_t gone = 0;
-    if (bytes.size() == sizeof gone) std::memcpy(&gone, bytes.data(), bytes.size());
-    int because_of = -1;
-    {
-      const std::lock_guard lock(mutex_);
-      because_of = number_of(gone);
-    }
-    return on_left(member, group, because_of);
-  }
-  if (type == kDialNote) return take_request(member, bytes);
-  std::unique_lock lock(listeners_mutex_);
-  if (const auto found = listeners_.find(group); found != listeners_.end()) {
-    return found->second->on_note(member, type, bytes);
-  }
-  if (const auto over = over_.find(group); over != over_.end()) {
-    const int because_of = over->second;
-    lock.unlock();
-    return say_left(member, group, because_of);
-  }
-  auto& early = early_[group];
-  if (early.size() < kMostEarly) early.push_back({member, type, -1, {bytes.begin(), bytes.end()}});
-}
-
-void Network::on_left(int member, std::uint64_t group, int because_of) {
-  const std::lock_guard lock(listeners_mutex_);
-  if (const auto found = listeners_.find(group); found != listeners_.end()) {
-    found->second->on_left(member, group, because_of);
-  } else if (!over_.contains(group)) {
-    early_[group].push_back({member, kLeftNote, because_of, {}});
-  }
-}
-
-void Network::on_lost(int member, Loss how, const std::string& why) {
-  const std::lock_guard lock(listeners_mutex_);
-  lost_[member] = {how, why};
-  for (const auto& [group, listener] : listeners_) listener->on_lost(member, how, why);
 }
 
 }  // namespace tutti

@@ -183,6 +183,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void pass_on(DialRequest request, int from);
   std::vector<int> ways_to(std::uint64_t who, int from);
 
+  // network_notes.cpp:
   void note_over(std::uint64_t group, int because_of);
   void say_left(int member, std::uint64_t group, int because_of);
 

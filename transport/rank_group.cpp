@@ -1,3 +1,4 @@
+// See rank_group.h.
 #include "transport/rank_group.h"
 
 #include <fmt/format.h>
@@ -20,32 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kReasonPatience = std::chrono::milliseconds(200);
 
-/// The segment of a host holds its ranks' control blocks, a place for the losses of the host, and
-/// the links between its ranks, which are mapped as they are used.
-struct SegmentLayout {
-  std::size_t losses = 0, links = 0, bytes = 0;
-};
-SegmentLayout layout_of(const Members& members, const ConnectionShape& shape) {
-  const std::size_t here = members.ranks_here().size();
-  SegmentLayout at;
-  at.losses = here * sizeof(ControlBlock);
-  at.links = to_page(at.losses + HostLosses::bytes(static_cast<std::size_t>(members.size())));
-  if (__builtin_add_overflow(at.links, Links::bytes(here, shape), &at.bytes) ||
-      at.bytes > std::numeric_limits<off_t>::max()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("rank {}: links of {} slots of {} bytes between {} ranks of a host are "
-                            "more than can be addressed: set TUTTI_SLOTS or TUTTI_SLOT_BYTES lower",
-                            members.rank(), shape.slots, shape.slot_bytes, here),
-                members.rank());
-  }
-  return at;
-}
-
-HostLosses losses_of(const Members& members, const ControlBlocks& blocks,
-                     const SegmentLayout& layout) {
-  return {blocks.segment()->data() + layout.losses, static_cast<std::size_t>(members.size())};
-}
-
 std::vector<LinkPeer> link_peers(const Members& members, const ControlBlocks& blocks) {
   std::vector<LinkPeer> peers;
   int place = 0;
@@ -60,20 +35,37 @@ std::vector<LinkPeer> link_peers(const Members& members, const ControlBlocks& bl
 
 }  // namespace
 
+RankGroup::SegmentLayout RankGroup::lay_out_segment() const {
+  const std::size_t here = ranks_here().size();
+  SegmentLayout at;
+  at.losses = here * sizeof(ControlBlock);
+  at.links = to_page(at.losses + HostLosses::bytes(static_cast<std::size_t>(size())));
+  if (__builtin_add_overflow(at.links, Links::bytes(here, shape_), &at.bytes) ||
+      at.bytes > std::numeric_limits<off_t>::max()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("rank {}: links of {} slots of {} bytes between {} ranks of a host are "
+                            "more than can be addressed: set TUTTI_SLOTS or TUTTI_SLOT_BYTES lower",
+                            rank(), shape_.slots, shape_.slot_bytes, here),
+                rank());
+  }
+  return at;
+}
+
 RankGroup::RankGroup(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Network> network,
                      Ranks ranks, ConnectionShape shape, const RankCard& says, Deadline deadline)
     : Members(std::move(host_peers), std::move(ranks)),
       network_(std::move(network)),
       shape_(shape),
-      blocks_(*this, network_.get(), layout_of(*this, shape).bytes, layout_of(*this, shape).links,
-              deadline),
+      layout_(lay_out_segment()),
+      blocks_(*this, network_.get(), layout_.bytes, layout_.links, deadline),
       tree_(one_host() ? nullptr : std::make_unique<HostTree>(*network_, *this)),
       diagnostics_(*this, blocks_, tree_.get()),
       liveness_(*this, blocks_, diagnostics_, network_.get(), tree_.get(),
-                losses_of(*this, blocks_, layout_of(*this, shape))),
+                HostLosses(blocks_.segment()->data() + layout_.losses,
+                           static_cast<std::size_t>(this->size()))),
       links_(std::make_unique<Links>(network_.get(), id(), rank(), shape,
                                      link_peers(*this, blocks_), blocks_.segment(),
-                                     layout_of(*this, shape).links)) {
+                                     layout_.links)) {
   const bool cma = says.allows_cma && cma_works();
   if (says.lay_out) says.lay_out(control());
   control().state.store(kJoined, std::memory_order_release);

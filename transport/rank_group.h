@@ -66,6 +66,13 @@ class RankGroup : public Members {
   std::string transports() const;
 
  private:
+  /// The segment of a host holds its ranks' control blocks, a place for the losses of the host, and
+  /// the links between its ranks, which are mapped as they are used.
+  struct SegmentLayout {
+    std::size_t losses = 0, links = 0, bytes = 0;
+  };
+  SegmentLayout lay_out_segment() const;
+
   // The new communicator exists only if all ranks have joined, and all ranks see the same, even
   // where some die: a rank that was dead before it had joined makes it fail on all others; a rank
   // that dies later makes it fail on none. (The survivors then all shrink the same communicator.)
@@ -89,6 +96,7 @@ class RankGroup : public Members {
 
   const std::shared_ptr<Network> network_;
   const ConnectionShape shape_;
+  const SegmentLayout layout_;
   ControlBlocks blocks_;
   const std::unique_ptr<HostTree> tree_;  // null: there is one host
   Diagnostics diagnostics_;

@@ -18,16 +18,8 @@ constexpr int kMostRanks = 1 << 24;
 constexpr std::uint64_t kMostLanes = std::uint64_t{1} << 24;
 constexpr std::uint64_t kMostMoves = std::uint64_t{1} << 29;
 constexpr std::uint64_t kMostRefs = std::uint64_t{1} << 28;
-constexpr std::uint64_t kMostLinks = std::uint64_t{1} << 24;
-constexpr std::uint64_t kMostSlotChunks = std::uint64_t{1} << 28;
 
 [[noreturn]] void refute(std::string story) { throw Refuted{std::move(story)}; }
-
-std::uint64_t link_hash(int sender, int receiver, std::uint8_t channel) {
-  const std::uint64_t key = (static_cast<std::uint64_t>(sender) << 32) ^
-                            (static_cast<std::uint64_t>(receiver) << 8) ^ channel;
-  return (key * 0x9e3779b97f4a7c15U) >> 20;  // Fibonacci hashing: the high bits are the mixed ones
-}
 
 std::int64_t distance(std::uint32_t from, std::uint32_t to) {
   return std::int64_t{to} - std::int64_t{from};
@@ -77,7 +69,6 @@ void check_header(const PlanHeader& h) {
 
 void Form::check() {
   net_.traffic.resize(net_.ranks());
-  link_table_.assign(1024, kNone);
   for (int r = 0; r < net_.header().ranks; ++r) {
     const RankPlan part = part_of(r);
     if (net_.lanes.size() + part.lanes.size() > kMostLanes) {
@@ -87,7 +78,7 @@ void Form::check() {
     operands_used_ = 0;
     for (std::uint32_t l = 0; l < net_.header().lanes; ++l) check_lane(part, l);
   }
-  lay_out_links();
+  lay_out_links(net_);
 }
 
 RankPlan Form::part_of(int rank) const {
@@ -201,6 +192,7 @@ void Form::add_run(const RankPlan& part, const Step& step, std::size_t steps) {
   run.shape_space = step.shape_space;
   run.completes = step.completes;
   run.sends_wide = sends_wide(part, step);
+  run.takes_wide = takes_wide(step);
   for (const Operand& o : destinations) {
     net_.refs.push_back(o.is_link() ? resolve_link(part.rank, step, o, true)
                                     : resolve(part.rank, o));
@@ -285,7 +277,7 @@ Ref Form::resolve_link(int rank, const Step& step, const Operand& o, bool is_des
   }
   const auto self = static_cast<std::uint32_t>(net_.lanes.size() - 1);
   const std::uint32_t id =
-      is_destination ? find_link(rank, o.rank, o.channel) : find_link(o.rank, rank, o.channel);
+      is_destination ? links_.find(rank, o.rank, o.channel) : links_.find(o.rank, rank, o.channel);
   Link& link = net_.links[id];
   std::uint32_t& end = is_destination ? link.sending_lane : link.receiving_lane;
   if (end == kNone) end = self;
@@ -364,63 +356,6 @@ void Form::check_overlap(const NetworkStep& step) {
       refute("has a destination that overlaps another operand");
     }
   }
-}
-
-std::uint32_t Form::find_link(int sender, int receiver, std::uint8_t channel) {
-  const std::size_t mask = link_table_.size() - 1;
-  std::size_t at = link_hash(sender, receiver, channel) & mask;
-  for (; link_table_[at] != kNone; at = (at + 1) & mask) {
-    const Link& link = net_.links[link_table_[at]];
-    if (link.sender == sender && link.receiver == receiver && link.channel == channel) {
-      return link_table_[at];
-    }
-  }
-  if (net_.links.size() >= kMostLinks) {
-    refute(fmt::format("is where the plan has more than {} links, too many to follow", kMostLinks));
-  }
-  const auto id = static_cast<std::uint32_t>(net_.links.size());
-  link_table_[at] = id;
-  Link link;
-  link.sender = sender;
-  link.receiver = receiver;
-  link.channel = channel;
-  net_.links.push_back(link);
-  if (net_.links.size() * 2 > link_table_.size()) grow_link_table();
-  return id;
-}
-
-void Form::grow_link_table() {
-  link_table_.assign(link_table_.size() * 2, kNone);
-  const std::size_t mask = link_table_.size() - 1;
-  for (std::uint32_t id = 0; id < net_.links.size(); ++id) {
-    const Link& link = net_.links[id];
-    std::size_t at = link_hash(link.sender, link.receiver, link.channel) & mask;
-    while (link_table_[at] != kNone) at = (at + 1) & mask;
-    link_table_[at] = id;
-  }
-}
-
-void Form::lay_out_links() {
-  std::uint64_t slots = 0;
-  std::uint64_t chunks = 0;
-  for (Link& link : net_.links) {
-    if (link.sends != link.receives) {
-      refute(fmt::format(
-          "rank {} sends {} message(s) to rank {} on channel {}, but rank {} "
-          "receives {}",
-          link.sender, link.sends, link.receiver, link.channel, link.receiver, link.receives));
-    }
-    link.capacity = std::min(net_.header().slots, link.sends);
-    link.first_slot = static_cast<std::uint32_t>(slots);
-    link.first_value = static_cast<std::uint32_t>(chunks);
-    slots += link.capacity;
-    chunks += std::uint64_t{link.capacity} * link.widest;
-    if (std::max(slots, chunks) > kMostSlotChunks) {
-      refute("the plan's links hold more chunks at a time than can be followed");
-    }
-  }
-  net_.slots = static_cast<std::uint32_t>(slots);
-  net_.slot_chunks = static_cast<std::uint32_t>(chunks);
 }
 
 }  // namespace tutti::proof

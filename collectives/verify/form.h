@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/verify/link_table.h"
 #include "collectives/verify/network.h"
 
 namespace tutti::proof {
@@ -15,7 +16,7 @@ void check_header(const PlanHeader& header);
 /// Checks the steps and fills in `network`'s lanes, runs, refs, links and traffic.
 class Form {
  public:
-  explicit Form(Network& network) : net_(network) {}
+  explicit Form(Network& network) : net_(network), links_(network.links) {}
   void check();
 
  private:
@@ -32,9 +33,6 @@ class Form {
   Ref resolve_link(int rank, const Step& step, const Operand& o, bool is_destination);
   void count(int rank, const StepRun& run);
   void check_overlap(const NetworkStep& step);
-  std::uint32_t find_link(int sender, int receiver, std::uint8_t channel);
-  void grow_link_table();
-  void lay_out_links();
 
   struct Place {  // of one operand, for finding those that lie over each other
     std::uint32_t id = 0;
@@ -43,10 +41,10 @@ class Form {
   };
 
   Network& net_;
-  std::vector<std::uint32_t> link_table_;  // open addressing, by (sender, receiver, channel)
-  std::vector<Place> places_;              // scratch
-  std::uint64_t operands_used_ = 0;        // of this rank
-  std::uint64_t moves_ = 0;                // chunks, of all steps and operands
+  LinkTable links_;
+  std::vector<Place> places_;        // scratch
+  std::uint64_t operands_used_ = 0;  // of this rank
+  std::uint64_t moves_ = 0;          // chunks, of all steps and operands
 };
 
 }  // namespace tutti::proof

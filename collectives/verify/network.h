@@ -47,7 +47,7 @@ struct StepRun {
   std::uint16_t sources = 0;
   Space shape_space = Space::out;
   bool completes = false;
-  bool sends_wide = false;
+  bool sends_wide = false, takes_wide = false;
 };
 
 /// One step of a run.

@@ -45,9 +45,9 @@ void SymbolicRun::check_messages(const NetworkStep& step) {
                                 step->count, net_.links[ref.id].sender, sent)};
     }
     const bool is_wide = message_is_wide_[schedule_.full_slot(ref.id)];
-    if (step->count > 0 && format_ == Format::wide && is_wide != (step->sources > 1)) {
+    if (step->count > 0 && format_ == Format::wide && is_wide != step->takes_wide) {
       throw Refuted{fmt::format("expects {} from rank {}, whose message holds {}",
-                                form(step->sources > 1), net_.links[ref.id].sender, form(is_wide))};
+                                form(step->takes_wide), net_.links[ref.id].sender, form(is_wide))};
     }
   }
   for (const Ref& ref : net_.destinations(step)) {

@@ -1,3 +1,4 @@
+// The GPU itself, its kernels, and what streams do; its memory is in cuda_device_memory.cpp.
 #include "collectives/execute/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "collectives/execute/cuda/cuda_scopes.h"
 #include "collectives/execute/cuda/kernel.h"
 #include "core/error.h"
 #include "transport/cuda_error.h"
@@ -15,34 +17,6 @@
 
 namespace tutti::device {
 namespace {
-
-/// Makes a device the thread's current one, and puts back the one before.
-class Current {
- public:
-  explicit Current(int ordinal) {
-    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
-    if (before_ != ordinal) check_cuda(cudaSetDevice(ordinal), "cudaSetDevice");
-  }
-  ~Current() { cudaSetDevice(before_); }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-
- private:
-  int before_ = 0;
-};
-
-/// While it lives, this thread may allocate and copy although one of its streams is being captured:
-/// that work is done at once, and not recorded.
-class Relaxed {
- public:
-  Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the mode before, from then on
-};
 
 /// Multiprocessors that no launch of ours takes: what spins may wait for a copy or an allocation
 /// which the driver does by a kernel, and that must find room.
@@ -53,7 +27,6 @@ constexpr int kFreeProcessors = 4;
 /// at most. A program that starts CUDA before Tutti is loaded sets it itself (docs/gpu-status.md).
 const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
-cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(const Event& event) { return static_cast<cudaEvent_t>(event.get()); }
 
 Device::Identity identity_of(int ordinal) {
@@ -128,103 +101,6 @@ void CudaDevice::aside(const std::function<void(void* stream)>& work) {
   const std::lock_guard lock(mutex_);
   work(aside_);
   check_cuda(cudaStreamSynchronize(stream_of(aside_)), "work beside the kernels");
-}
-
-std::byte* CudaDevice::allocate(std::size_t bytes) {
-  const Current current(ordinal_);
-  const Relaxed relaxed;
-  bytes = std::max<std::size_t>(bytes, 1);
-  void* memory = reuse(bytes);
-  if (memory == nullptr) {
-    check_cuda(cudaMalloc(&memory, bytes), fmt::format("{} bytes of device memory", bytes));
-  }
-  try {
-    // Zero before anybody uses it, on whatever stream.
-    aside([&](void* stream) {
-      check_cuda(cudaMemsetAsync(memory, 0, bytes, stream_of(stream)), "cudaMemset");
-      sizes_[memory] = bytes;
-    });
-  } catch (const Error&) {
-    give_back({memory, bytes});
-    throw;
-  }
-  return static_cast<std::byte*>(memory);
-}
-
-void CudaDevice::deallocate(std::byte* memory) noexcept {
-  if (memory == nullptr) return;
-  std::size_t bytes = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto size = sizes_.extract(memory);
-    bytes = size.mapped();
-  }
-  give_back({memory, bytes});
-}
-
-bool CudaDevice::is_idle() const {
-  const auto has_ended = [](const auto& noted) {
-    if (cudaEventQuery(static_cast<cudaEvent_t>(noted.second)) == cudaSuccess) return true;
-    cudaGetLastError();  // so that a later call does not report it
-    return false;
-  };
-  return unnoted_.empty() && std::ranges::all_of(noted_, has_ended);
-}
-
-void CudaDevice::free(const Unused& unused) noexcept {
-  if (unused.bytes > 0) {
-    cudaFree(unused.memory);
-  } else {
-    cudaFreeHost(unused.memory);
-  }
-}
-
-void CudaDevice::give_back(const Unused& unused) noexcept {
-  const Relaxed relaxed;
-  const std::lock_guard lock(mutex_);
-  unused_.push_back(unused);
-  if (!is_idle()) return;
-  for (const Unused& u : unused_) free(u);
-  unused_.clear();
-}
-
-void* CudaDevice::reuse(std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find(unused_, bytes, &Unused::bytes);
-  if (found == unused_.end()) return nullptr;
-  void* const memory = found->memory;
-  unused_.erase(found);
-  return memory;
-}
-
-Control* CudaDevice::allocate_control() {
-  const Current current(ordinal_);
-  const Relaxed relaxed;
-  void* memory = nullptr;
-  // Portable: with unified addressing the kernel uses the host's address.
-  check_cuda(cudaHostAlloc(&memory, sizeof(Control), cudaHostAllocMapped | cudaHostAllocPortable),
-             "host memory that kernels can write");
-  return new (memory) Control{};
-}
-
-void CudaDevice::deallocate_control(Control* control) noexcept { give_back({control, 0}); }
-
-void CudaDevice::pin(std::byte* memory, std::size_t bytes) {
-  const Current current(ordinal_);
-  const Relaxed relaxed;
-  check_cuda(cudaHostRegister(memory, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
-             fmt::format("{} bytes of host memory that kernels can write", bytes));
-  void* seen = nullptr;
-  cudaError_t result = cudaHostGetDevicePointer(&seen, memory, 0);
-  // Some platforms give registered memory another address for kernels.
-  if (result == cudaSuccess && seen != memory) result = cudaErrorNotSupported;
-  if (result != cudaSuccess) cudaHostUnregister(memory);
-  check_cuda(result, "host memory that kernels can write under its own address");
-}
-
-void CudaDevice::unpin(std::byte* memory) noexcept {
-  const Relaxed relaxed;
-  cudaHostUnregister(memory);
 }
 
 bool CudaDevice::is_capturing(Stream stream) {
@@ -313,30 +189,6 @@ Device::Reach CudaDevice::reach(const Identity& other) {
   return atomics != 0 ? Reach::whole_lines : Reach::memory;
 }
 
-bool CudaDevice::can_address(const std::byte* memory) { return cuda_can_address(ordinal_, memory); }
-
-CudaAllocation CudaDevice::allocation(const std::byte* memory) {
-  const Current current(ordinal_);
-  return cuda_allocation_of(memory);
-}
-
-CudaExport CudaDevice::share(const std::byte* memory, std::size_t bytes) {
-  const Current current(ordinal_);
-  const Relaxed relaxed;
-  return export_cuda_memory(memory, bytes);
-}
-
-Mapping CudaDevice::map(const CudaMemoryHandle& handle, const FileDescriptor& fd) {
-  const Relaxed relaxed;
-  // Let go of on any thread, also while one of its streams is captured.
-  const std::shared_ptr<const CudaImport> import(new CudaImport(handle, fd, ordinal_),
-                                                 [](const CudaImport* i) {
-                                                   const Relaxed while_unmapped;
-                                                   delete i;
-                                                 });
-  return {import, import->data(), import->bytes()};
-}
-
 void CudaDevice::as_current(const std::function<void()>& body) {
   const Current current(ordinal_);
   body();
@@ -394,58 +246,6 @@ void CudaDevice::read(std::byte* to, const std::byte* from, std::size_t bytes, S
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_of(stream)),
              "a copy to the host");
   check_cuda(cudaStreamSynchronize(stream_of(stream)), "what was on a stream");
-}
-
-std::size_t CudaDevice::free_bytes() {
-  const Current current(ordinal_);
-  std::size_t free = 0;
-  std::size_t total = 0;
-  check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  return free;
-}
-
-void CudaDevice::note(Stream stream, const void* owner) {
-  const Current current(ordinal_);
-  const bool captures = is_capturing(stream);
-  unsigned long long number = 0;
-  if (!captures) check_cuda(cudaStreamGetId(stream_of(stream), &number), "cudaStreamGetId");
-  const std::lock_guard lock(mutex_);
-  if (const auto launched = std::ranges::find(unnoted_, stream); launched != unnoted_.end()) {
-    unnoted_.erase(launched);
-  }
-  if (captures) return;
-  void*& noted = noted_[{owner, number}];
-  if (noted == nullptr) {
-    cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    noted = event;
-  }
-  check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(noted), stream_of(stream)),
-             "cudaEventRecord");
-}
-
-void CudaDevice::drain(const void* owner) noexcept {
-  int before = 0;
-  if (cudaGetDevice(&before) != cudaSuccess) return;  // the process ends
-  cudaSetDevice(ordinal_);
-  {
-    const Relaxed relaxed;
-    std::vector<cudaEvent_t> events;
-    const auto each = [&](const auto& f) {
-      const std::lock_guard lock(mutex_);
-      for (auto n = noted_.lower_bound({owner, 0}); n != noted_.end() && n->first.first == owner;) {
-        f(n++);
-      }
-    };
-    each([&](auto noted) { events.push_back(static_cast<cudaEvent_t>(noted->second)); });
-    for (const cudaEvent_t event : events) {
-      cudaEventSynchronize(event);  // an error of the user's kernels is theirs to see
-    }
-    // Until now they say that something runs.
-    each([&](auto noted) { noted_.erase(noted); });
-    for (const cudaEvent_t event : events) cudaEventDestroy(event);
-  }
-  cudaSetDevice(before);
 }
 
 }  // namespace tutti::device

@@ -8,6 +8,7 @@
 #include "collectives/model/domains.h"
 #include "collectives/model/host_scenario.h"
 #include "collectives/model/predict.h"
+#include "tests/collectives/model/hops.h"
 #include "transport/connection.h"
 
 namespace tutti::test {
@@ -62,17 +63,10 @@ inline bool is_composed_or_grouped(const Algorithm& a) {
 
 /// How many messages between hosts follow one from the other.
 inline double hops_across(const Plan& plan, const Domains& hosts) {
-  StepCosts nothing;
-  for (const RankPlan& rank : plan.ranks) {
-    nothing.emplace_back();
-    for (const auto& lane : rank.lanes) nothing.back().emplace_back(lane.size(), 0.0);
-  }
-  SimulationOptions o;
-  o.slots = 64;
-  o.cores = plan.header.ranks;
-  o.hosts = &hosts;
-  o.net_latency_ns = 1;
-  return simulate(plan, nothing, o);
+  SimulationOptions across;
+  across.hosts = &hosts;
+  across.net_latency_ns = 1;
+  return hops_of(plan, across);
 }
 
 }  // namespace tutti::test

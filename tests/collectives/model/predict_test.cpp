@@ -11,6 +11,7 @@
 #include "collectives/execute/host/write_trial.h"
 #include "collectives/model/choose.h"
 #include "collectives/model/host_scenario.h"
+#include "tests/collectives/model/hops.h"
 
 namespace tutti {
 namespace {
@@ -58,27 +59,15 @@ double predicted(std::string_view name, std::size_t bytes, const Platform& p,
   return predict(algorithm(c, name), {c, bytes, DataType::float32}, p).ns;
 }
 
-/// The time of a plan whose steps cost nothing and whose messages take 1.
-double hops_of(const Plan& plan) {
-  StepCosts costs;
-  for (const RankPlan& rank : plan.ranks) {
-    costs.emplace_back();
-    for (const auto& lane : rank.lanes) costs.back().emplace_back(lane.size(), 0.0);
-  }
-  SimulationOptions options;
-  options.slots = 64;
-  options.cores = plan.header.ranks;
-  options.latency_ns = 1;
-  return simulate(plan, costs, options);
-}
-
 TEST(Simulate, HopsAreThoseOfTheTextbook) {
+  SimulationOptions all;
+  all.latency_ns = 1;
   for (const Algorithm& a : algorithms()) {
     for (int n = 1; n <= 17; ++n) {
       PlanRequest request;
       request.collective = a.collective;
       request.ranks = n;
-      const double hops = hops_of(generate_plan(a, request));
+      const double hops = test::hops_of(generate_plan(a, request), all);
       const double textbook = a.hops(request).inside + a.hops(request).across;
       const std::string what = std::string(name(a.collective)) + " " + std::string(a.name) +
                                " on " + std::to_string(n) + " ranks";

@@ -1,0 +1,185 @@
+// What engines on GPUs refuse, and how they end. Part of gpu_engines_test.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "parallel/axis.h"
+#include "parallel/pipeline/execute.h"
+#include "parallel/pipeline/generate.h"
+#include "parallel/tensor/linear.h"
+#include "tests/parallel/checked_program.h"
+#include "tests/support/contains.h"
+
+namespace tutti::test {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace parallel;
+
+// What is refused, on all ranks, before anything travels.
+TEST(GpuEngines, WhatIsRefused) {
+  (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
+    comm.impl().gpus = streamed_gpus();
+    CommunicatorAxis axis(comm);
+    Gpu bare(streamed_gpus(), 0);
+    bare.use(program->gpu.current());
+    axis.use(bare);
+    const auto refused = [&](ErrorCode code, const std::string& text, const auto& body) {
+      const Error e = error_of(body);
+      EXPECT_EQ(e.code(), code) << e.what();
+      EXPECT_TRUE(contains(e.what(), text)) << e.what();
+    };
+    const auto sharded_with = [&](const Policy& policy) {
+      return [&axis, policy] {
+        ShardedDataParallel(std::vector<Unit>{{.name = "u", .parameters = {{"w", 64, 8}}}}, policy,
+                            {.shard = &axis});
+      };
+    };
+    constexpr auto kArgument = ErrorCode::invalid_argument;
+    refused(kArgument, "on GPU 0: it has no kernels for conversions",
+            sharded_with(Policy::zero3(Precision::mixed())));
+    Policy policy;
+    policy.divide_by = 3;
+    refused(kArgument, "it has no kernels for sums", sharded_with(policy));
+    policy = {};
+    policy.check_finite = true;
+    refused(kArgument, "the norm of clip_gradients()", sharded_with(policy));
+    policy = {};
+    policy.gather_eight_bits = true;
+    refused(kArgument, "gather_eight_bits is for host memory", sharded_with(policy));
+    policy = {};
+    policy.offload_state = true;
+    refused(kArgument, "offload_state is for host memory", sharded_with(policy));
+
+    const auto data_parallel_with = [&](const DataParallelPolicy& p) {
+      return [&axis, p] { DataParallel(axis, {{"w", {64}}}, p); };
+    };
+    refused(kArgument, "power_sgd is for host memory, and these gradients are on GPU 0",
+            data_parallel_with({.power_sgd = PowerSgd()}));
+    refused(kArgument, "eight_bits is for host memory",
+            data_parallel_with({.eight_bits = EightBits()}));
+    refused(kArgument, "check_finite is for host memory",
+            data_parallel_with({.check_finite = true}));
+    refused(kArgument, "uneven_inputs is for host memory",
+            data_parallel_with({.uneven_inputs = true}));
+    refused(kArgument, "reduce_type bfloat16 needs conversions for which GPU 0",
+            data_parallel_with({.reduce_type = DataType::bfloat16}));
+
+    constexpr auto kUsage = ErrorCode::invalid_usage;
+    refused(kUsage, "linear 'up': it works on the host's memory alone, and this axis is on GPU 0",
+            [&] {
+              tensor::ColumnParallelLinear(axis, {"up", 8, 8});
+            });
+    std::byte* const memory = bare.allocate(64);
+    refused(kUsage, "a receive that is started early would hold up",
+            [&] { (void)axis.recv(memory, 4, DataType::float32, 1 - axis.rank()); });
+    refused(kArgument, "the output is host memory", [&] {
+      float here[16];
+      (void)axis.all_gather(memory, here, 8, DataType::float32);
+    });
+    bare.release(memory, nullptr);
+    return Result();
+  });
+}
+
+TEST(GpuEngines, TheBareGpuNeedsTheProgramsKernels) {
+  (void)on_ranks(1, true, [](Communicator& comm, CheckedProgram* program) {
+    comm.impl().gpus = streamed_gpus();
+    CommunicatorAxis axis(comm);
+    Gpu bare(streamed_gpus(), 0);
+    bare.use(program->gpu.current());
+    axis.use(bare);
+    ShardedDataParallel model({{.name = "u", .parameters = {{"w", 64, 8}}}}, Policy::zero3(),
+                              {.shard = &axis});
+    model.share_parameters();
+    const auto step = [&] {
+      model.before_forward(0);
+      model.after_forward(0);
+      model.before_backward(0);
+      model.after_backward(0);
+    };
+    step();
+    EXPECT_TRUE(contains(error_of(step).what(), "synchronise(false) for all micro-batches but"));
+    return Result();
+  });
+  (void)on_ranks(1, true, [](Communicator& comm, CheckedProgram* program) {
+    comm.impl().gpus = streamed_gpus();
+    CommunicatorAxis axis(comm);
+    Gpu bare(streamed_gpus(), 0);
+    bare.use(program->gpu.current());
+    axis.use(bare);
+    ShardedDataParallel model({{.name = "u", .parameters = {{"w", 64, 8}}}}, Policy::zero3(),
+                              {.shard = &axis});
+    model.share_parameters();
+    model.before_forward(0);
+    model.after_forward(0);
+    model.before_backward(0);
+    model.after_backward(0);
+    model.finish_backward();
+    EXPECT_TRUE(contains(error_of([&] { (void)model.clip_gradients(1); }).what(),
+                         "a norm on GPU 0: there are no kernels for it here"));
+    EXPECT_TRUE(
+        contains(error_of([&] { model.step(kAdamW); }).what(), "AdamW has no kernels for GPUs"));
+    return Result();
+  });
+}
+
+TEST(GpuEngines, RanksAreAllOnGpusOrNone) {
+  (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
+    CheckedAxis axis(comm, program->gpu);
+    if (comm.rank() == 1) axis.use(host_device());
+    const Error e = error_of([&] { DataParallel(axis, {{"w", {64}}}); });
+    EXPECT_EQ(e.code(), ErrorCode::mismatch);
+    EXPECT_TRUE(contains(e.what(), "memory on the host")) << e.what();
+    return Result();
+  });
+}
+
+// The averages say nothing to the host; ranks ask each other.
+TEST(GpuEngines, AMissingGradientIsNamedOnAllRanks) {
+  (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
+    CheckedAxis axis(comm, program->gpu);
+    DataParallel engine(axis, {{"a", {200}}, {"b", {300}}}, small_buckets());
+    engine.zero();
+    engine.ready(0);
+    if (comm.rank() == 0) engine.ready(1);
+    const Error e = error_of([&] { (void)engine.finish(); });
+    EXPECT_EQ(e.code(), ErrorCode::mismatch);
+    EXPECT_TRUE(contains(e.what(), "b on rank 1")) << e.what();
+    // The next step may be made.
+    engine.zero();
+    engine.ready(0);
+    engine.ready(1);
+    (void)engine.finish();
+    return Result();
+  });
+}
+
+// A rank that does not come is an error of a later call, and nobody waits for ever.
+TEST(GpuEngines, ALateRankIsATimeOutOfALaterCall) {
+  the_gpu = std::make_shared<StreamedGpu>();
+  Options options;
+  options.timeout = 300ms;
+  std::vector<Communicator> all = Communicator::create_local(2, options);
+  {
+    CheckedGpu gpu;
+    CheckedAxis axis(all[0], gpu);
+    MemoryPool pool(MemoryPool::Reuse::no, gpu);
+    const Buffer buffer = pool.zeros(4000);
+    const auto reduce = [&] {
+      axis.all_reduce(buffer.data(), buffer.data(), 1000, DataType::float32).wait();
+    };
+    reduce();
+    gpu.synchronize(gpu.record(gpu.current()));
+    const Error e = error_of(reduce);
+    EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
+    EXPECT_TRUE(contains(e.what(), "rank 0 has waited")) << e.what();
+  }
+  all.clear();
+  the_gpu.reset();
+}
+
+}  // namespace
+}  // namespace tutti::test
