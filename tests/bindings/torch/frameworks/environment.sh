@@ -32,7 +32,7 @@ install() {
   if DS_BUILD_OPS=0 "$folder/bin/pip" install --quiet --disable-pip-version-check "$@" >"$folder/$name.log" 2>&1; then
     touch "$folder/$name.complete"
   else
-    echo "$name is not tested: pip cannot get it: $(tail -n 1 "$folder/$name.log")" >&2
+    echo "$name is not tested: pip cannot get it: $(grep -i error "$folder/$name.log" | head -n 1)" >&2
   fi
 }
 
@@ -42,4 +42,6 @@ install lightning pytorch-lightning
 install ray 'ray[train]'
 install torchft torchft-nightly parameterized
 install torchtitan torchtitan triton
-install deepspeed --no-build-isolation deepspeed wheel setuptools
+# Its build takes the PyTorch that is there, and so what it is built with has to be there, too.
+install build wheel setuptools
+install deepspeed --no-build-isolation deepspeed
