@@ -26,6 +26,7 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/data_parallel/policy.h
   parallel/data_parallel/reduction.h
   parallel/device.h
+  parallel/eight_bits.h
   parallel/expert/expert_parallel.h
   parallel/expert/router.h
   parallel/domain/blocks.h

@@ -216,6 +216,9 @@ constexpr Algorithm kAlgorithms[] = {
                         textbook::in_three<textbook::groups_reduce_scatter>, textbook::one_hop>(
         Collective::reduce_scatter, "hierarchical_pipelined",
         "As hierarchical_direct, with three messages under way: for long ones")),
+    compressed(one<direct_compressed_reduce_scatter, textbook::exchange, textbook::one_hop>(
+        Collective::reduce_scatter, "direct_compressed", Over::links,
+        "As direct, with 8 bits for an element on links: for calls that ask for it")),
     one<tree_broadcast, textbook::tree_broadcast, textbook::up_or_down>(
         Collective::broadcast, "tree", Over::links,
         "Down two binary trees, half of the data each: log2 n hops"),

@@ -44,6 +44,11 @@ constexpr bool is_v(Collective c) {
          c == Collective::all_to_all_v;
 }
 
+/// Whether links may carry 8 bits for an element of it (format.h).
+constexpr bool is_compressible(Collective c) {
+  return c == Collective::all_reduce || c == Collective::reduce_scatter;
+}
+
 /// Blocks of rank `rank`'s input and output buffer; 0: the rank has no such buffer.
 ///
 ///     collective        in                out

@@ -15,10 +15,11 @@
 //  - the right result: every chunk of every rank's `out` is the reduction of exactly the right
 //    contributions, each once, and `completes` is set where it becomes complete;
 //  - equal bits: ranks that hold the same result obtained it by the same expression;
-//  - of a compressed plan of several ranks, more than that: each result is
+//  - of a compressed plan of several ranks, more than that: each result of an all_reduce is
 //    compress(compress(in@0) + compress(in@1) + ...). So each input is compressed once, by its own
-//    rank; they are summed once, in the order of the ranks; and that sum is compressed once. No
-//    rank addresses another's memory;
+//    rank; they are summed once, in the order of the ranks; and that sum is compressed once. Of a
+//    reduce_scatter the sum is not compressed, as it stays with its rank. No rank addresses
+//    another's memory;
 //  - if asked for: invariant bits. Each result is the canonical expression, a balanced tree over
 //    the ranks' inputs in their order (docs/determinism.md); so it has the bits of every other plan
 //    that has this proof. It is rounded once, as what a wide plan carries is not rounded; or the

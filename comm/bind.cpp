@@ -54,8 +54,8 @@ void check_counts(const Call& call, const char* which, std::span<const std::size
 }
 
 void check_compressed(const Call& call) {
-  if (call.collective != Collective::all_reduce) {
-    refuse(call, "Call::compressed is for all_reduce alone");
+  if (!is_compressible(call.collective)) {
+    refuse(call, "Call::compressed is for all_reduce and reduce_scatter alone");
   }
   if (!is_compressible(call.type)) {
     refuse(call, fmt::format("{} has no compressed form (Call::compressed): float16, bfloat16 and "

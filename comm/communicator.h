@@ -103,9 +103,10 @@ struct Call {
   // A number of the caller, such as a binding, less than 2048: calls with different labels do not
   // match. (What split() and window() exchange has those from 2048 on.)
   std::uint16_t label = 0;
-  // all_reduce of float16, bfloat16 or float32 by sum, avg or pre_multiplied_sum, on host memory:
-  // messages carry 8 bits for an element. For slow links; the result is approximate, and has the
-  // same bits on all ranks (docs/low-precision.md).
+  // all_reduce or reduce_scatter of float16, bfloat16 or float32 by sum, avg or
+  // pre_multiplied_sum, on host memory: messages carry 8 bits for an element. For slow links; the
+  // result is approximate, and of an all_reduce has the same bits on all ranks
+  // (docs/low-precision.md).
   bool compressed = false;
   // v-variants: the elements and the start of each block (in elements; empty: packed). As MPI's.
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};

@@ -102,8 +102,9 @@ std::vector<int> caches_of(const std::vector<int>& host, int each) {
 
 /// The checks of a compressed call (Call::compressed), which needs memory of the host, too.
 void check_compressed(const Arguments& a, Collective collective, DataType type) {
-  if (collective != Collective::all_reduce) {
-    refuse(fmt::format("--compressed is for all_reduce, not for {}", a.collective));
+  if (!is_compressible(collective)) {
+    refuse(
+        fmt::format("--compressed is for all_reduce and reduce_scatter, not for {}", a.collective));
   }
   if (!is_compressible(type)) {
     refuse(fmt::format("--compressed is for float16, bfloat16 and float32, not for {}", a.type));

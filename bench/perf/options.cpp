@@ -174,8 +174,10 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
       "--invariant", options.invariant,
       "reductions whose bits depend on the inputs and the order of the ranks alone, as with "
       "TUTTI_INVARIANT=1");
-  app.add_option("--compress", raw.compress,
-                 "all_reduce_perf on host memory: messages carry 8 bits for an element (8bit)")
+  app.add_option(
+         "--compress", raw.compress,
+         "all_reduce_perf and reduce_scatter_perf on host memory: messages carry 8 bits for\n"
+         "an element (8bit)")
       ->type_name("HOW")
       ->check(CLI::IsMember({"8bit"}));
   app.add_flag(
@@ -223,7 +225,9 @@ std::string contradiction(std::string_view program, const PerfOptions& options, 
     if (options.per_iteration) return "--per_iter_timing cannot look into a --cudagraph";
   }
   if (options.compressed) {
-    if (program != "all_reduce_perf") return "--compress is about all_reduce alone";
+    if (program != "all_reduce_perf" && program != "reduce_scatter_perf") {
+      return "--compress is about all_reduce and reduce_scatter alone";
+    }
     if (options.gpus > 0) return "--compress is about host memory; leave --ngpus (-g) out";
     if (options.bits) return "--bits has inputs that --compress rounds; leave one of them out";
     if (!options.nccl.empty())

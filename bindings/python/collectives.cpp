@@ -50,14 +50,16 @@ void bind_collectives(nb::class_<PythonCommunicator>& c) {
   c.def(
       "reduce_scatter",
       [](Self self, nb::handle x, nb::object out, nb::handle op, bool async_op,
-         std::uintptr_t stream) {
+         std::uintptr_t stream, bool compressed) {
         return self.call(async_op, stream, [&](Operation& o) {
           reduce_scatter(o, self.ranks(), x, std::move(out), op);
+          o.call.compressed = compressed;
         });
       },
       "x"_a, "out"_a = nb::none(), "op"_a = "sum", nb::kw_only(), "async_op"_a = false,
-      "stream"_a = 0,
-      "Reduces x, and gives each rank its part: x of shape (size * n, ...) becomes (n, ...).");
+      "stream"_a = 0, "compressed"_a = false,
+      "Reduces x, and gives each rank its part: x of shape (size * n, ...) becomes (n, ...).\n\n"
+      "compressed: as for all_reduce.");
   c.def(
       "reduce_scatter_v",
       [](Self self, nb::handle x, std::vector<std::size_t> counts, nb::object out, nb::handle op,

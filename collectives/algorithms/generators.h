@@ -28,7 +28,6 @@ RankPlan recursive_halving_reduce_scatter(const PlanRequest& request, int rank);
 // shots.cpp
 RankPlan one_shot_all_reduce(const PlanRequest& request, int rank);
 RankPlan two_shot_all_reduce(const PlanRequest& request, int rank);
-RankPlan two_shot_compressed_all_reduce(const PlanRequest& request, int rank);
 RankPlan two_shot_reduce(const PlanRequest& request, int rank);
 RankPlan one_shot_window_all_reduce(const PlanRequest& request, int rank);
 RankPlan two_shot_window_all_reduce(const PlanRequest& request, int rank);
@@ -43,6 +42,10 @@ RankPlan direct_scatter(const PlanRequest& request, int rank);
 RankPlan direct_all_to_all(const PlanRequest& request, int rank);
 RankPlan direct_all_gather_v(const PlanRequest& request, int rank);
 RankPlan direct_reduce_scatter_v(const PlanRequest& request, int rank);
+
+// compressed.cpp
+RankPlan two_shot_compressed_all_reduce(const PlanRequest& request, int rank);
+RankPlan direct_compressed_reduce_scatter(const PlanRequest& request, int rank);
 
 // direct_window.cpp
 RankPlan direct_window_all_gather(const PlanRequest& request, int rank);

@@ -58,8 +58,9 @@ void check_header(const PlanHeader& h) {
   if (h.slots < 1) refute("a link has at least 1 slot, but the plan says 0");
   if (h.widest < 1) refute("a slot holds at least 1 chunk, but the plan says 0");
   if (h.format > Format::wide) refute("links and tmp have a format that Tutti does not know");
-  if (h.format == Format::compressed && h.collective != Collective::all_reduce) {
-    refute(fmt::format("a compressed plan is for all_reduce, not for {}", name(h.collective)));
+  if (h.format == Format::compressed && !is_compressible(h.collective)) {
+    refute(fmt::format("a compressed plan is for all_reduce or reduce_scatter, not for {}",
+                       name(h.collective)));
   }
   if (h.format == Format::wide && !is_reduction(h.collective)) {
     refute(fmt::format("a wide plan carries partial sums, but {} reduces nothing",

@@ -35,6 +35,8 @@ class SymbolicRun {
   Value unrounded();
   void check_result(int rank, std::uint32_t chunk) const;
   void check_sum(int rank, std::uint32_t chunk, Value v) const;
+  /// Of a sum that is right; of a compressed plan.
+  void check_is_in_8_bits(int rank, std::uint32_t chunk, Value v) const;
   /// Of a sum that is right.
   void check_is_canonical(int rank, std::uint32_t chunk, Value v) const;
 

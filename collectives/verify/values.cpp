@@ -97,9 +97,12 @@ Value Values::combine(std::span<const Value> parts, bool wide) {
 Value Values::compressed(Value v) { return combine({&v, 1}); }
 
 bool Values::is_sum_in_8_bits(Value v) const {
-  const auto is_compressed = [&](Value x) { return !is_input(x) && parts(x).size() == 1; };
-  if (!is_compressed(v) || is_input(parts(v)[0])) return false;
-  const std::span<const Value> sum = parts(parts(v)[0]);
+  return is_compressed(v) && is_sum_of_8_bits(parts(v)[0]);
+}
+
+bool Values::is_sum_of_8_bits(Value v) const {
+  if (is_input(v)) return false;
+  const std::span<const Value> sum = parts(v);
   if (sum.size() != ranks_ || ranks_ < 2) return false;
   for (std::uint32_t r = 0; r < ranks_; ++r) {
     if (!is_compressed(sum[r])) return false;

@@ -45,7 +45,9 @@ class Values {
 
   /// What of it a compressed link or tmp carries.
   Value compressed(Value v);
-  /// Whether that is so made: see verify.h.
+  /// Whether it is one sum of all ranks' inputs, each compressed once, in the order of the ranks;
+  /// and whether it is such a sum, compressed once.
+  bool is_sum_of_8_bits(Value v) const;
   bool is_sum_in_8_bits(Value v) const;
 
   bool is_input(Value v) const { return v <= 2 * inputs_; }
@@ -89,6 +91,7 @@ class Values {
     std::uint32_t is_wide : 1 = 0;  // a partial sum that is not rounded
   };
 
+  bool is_compressed(Value v) const { return !is_input(v) && parts(v).size() == 1; }
   bool is_wide(Value v) const { return !is_input(v) && node(v).is_wide; }
   bool is_direct(Value v) const { return v <= inputs_ && v != kNothing; }
   const Node& node(Value v) const { return nodes_[v - 1 - 2 * inputs_]; }

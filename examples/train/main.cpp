@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "examples/train/elastic.h"
 #include "examples/train/estimate.h"
 #include "examples/train/trainer.h"
 #include "parallel/agreement.h"
@@ -82,18 +83,28 @@ class Checkpoints {
   /// Collective. Training goes on while the files are written.
   void after(int step, double loss) {
     if (!folder_ || (step % options_.every != 0 && step != options_.steps)) return;
-    folder_->start(static_cast<std::uint64_t>(step), parameters_.saved(),
-                   {{"loss", fmt::format("{}", loss)}, {"mix", options_.mix()}});
+    folder_->start(static_cast<std::uint64_t>(step), parameters_.saved(), texts(loss));
     if (step == options_.steps) folder_->wait();
+  }
+  /// Collective, after after(): nothing that was trained is lost when ranks meet anew.
+  void before_meeting(int step, double loss) {
+    if (step % options_.every == 0) return folder_->wait();
+    folder_->save(static_cast<std::uint64_t>(step), parameters_.saved(), texts(loss));
   }
 
  private:
+  tutti::parallel::CheckpointTexts texts(double loss) const {
+    return {{"loss", fmt::format("{}", loss)}, {"mix", options_.mix()}};
+  }
+
   const Options& options_;
   Parameters& parameters_;
   std::optional<tutti::parallel::CheckpointFolder> folder_;
 };
 
-void train_on(Ranks& ranks, tutti::Communicator& world, const Options& options) {
+/// Whether training is over: with a `job`, it ends early where other ranks are there.
+bool train_on(Ranks& ranks, tutti::Communicator& world, const Options& options,
+              tutti::ElasticJob* job) {
   const Text text(options.text);
   const std::string read = text.describe();
   tutti::parallel::agree(ranks.world(), "the text", {&read, 1});
@@ -125,6 +136,10 @@ void train_on(Ranks& ranks, tutti::Communicator& world, const Options& options) 
     if (step == options.steps && !options.trace.empty()) trainer.trace(trace);
     const Trainer::Result result = trainer.step(text, static_cast<std::uint64_t>(step));
     checkpoints.after(step, result.loss);
+    if (job != nullptr && step < options.steps && job->should_join(world)) {
+      checkpoints.before_meeting(step, result.loss);
+      return false;
+    }
     if (step % options.report != 0 && step != options.steps && step != done + 1) continue;
     const auto now = Clock::now();
     const Ranks::Cost cost = ranks.cost();
@@ -145,12 +160,14 @@ void train_on(Ranks& ranks, tutti::Communicator& world, const Options& options) 
     write_trace(traces, ranks, *trace, options.trace);
     if (speaks) fmt::print("the last step: {} (ui.perfetto.dev shows it)\n", options.trace);
   }
+  return true;
 }
 
-void run(tutti::Communicator& world, const Options& options) {
+bool run(tutti::Communicator& world, const Options& options, tutti::ElasticJob* job = nullptr) {
+  at::set_num_threads(options.threads);
   Ranks ranks(world, options);
   try {
-    train_on(ranks, world, options);
+    return train_on(ranks, world, options, job);
   } catch (const tutti::Error& e) {
     if (!all_know(e)) ranks.abort(e.what());
     throw;
@@ -171,13 +188,23 @@ int main(int argc, char** argv) {
     tutti::libtorch::check_version();
     tutti::Options settings;
     settings.invariant = settings.invariant || options.invariant;
+    const auto agree = [&](tutti::Communicator& world) {
+      // Else parts of different models would be trained as one.
+      tutti::parallel::CommunicatorAxis ranks(world);
+      tutti::parallel::agree(ranks, "the command line",
+                             std::vector<std::string>(argv + 1, argv + argc));
+    };
+    if (is_elastic()) {
+      train_elastic(options, settings,
+                    [&](auto& world, const Options& fitted, tutti::ElasticJob& job) {
+                      agree(world);
+                      return run(world, fitted, &job);
+                    });
+      return 0;
+    }
     auto world = tutti::Communicator::from_environment(settings);
-    // Else parts of different models would be trained as one.
-    tutti::parallel::CommunicatorAxis ranks(world);
-    tutti::parallel::agree(ranks, "the command line",
-                           std::vector<std::string>(argv + 1, argv + argc));
+    agree(world);
     options.fit(world.size());
-    at::set_num_threads(options.threads);
     run(world, options);
   } catch (const c10::Error& e) {  // its what() has a backtrace
     std::fprintf(stderr, "train: %s\n", e.what_without_backtrace());

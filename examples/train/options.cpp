@@ -35,7 +35,9 @@ Options parse_options(int argc, char** argv) {
   Options o;
   CLI::App app(
       "Trains a small GPT on text, spread over the ranks in any mix:\n"
-      "    tutti run -n 4 train --dp 2 --tp 2 --shard fsdp");
+      "    tutti run -n 4 train --dp 2 --tp 2 --shard fsdp\n"
+      "Goes on without ranks that die, and with those that replace them:\n"
+      "    tutti run --elastic 2:4 train --batch 12 --shard fsdp --save DIR --resume");
   app.add_option("--dp", o.dp, "ranks with different data (default: all other ranks)");
   app.add_option("--tp", o.tp, "ranks that share each layer")->capture_default_str();
   app.add_option("--pp", o.pp, "ranks that have consecutive layers")->capture_default_str();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../../core/types.h"
+#include "../eight_bits.h"
 
 namespace tutti::parallel {
 
@@ -37,14 +38,6 @@ enum class Unused : std::uint8_t {
 struct PowerSgd {
   std::size_t rank = 1;
   std::uint64_t first_step = 0;  // earlier steps are averaged in full
-};
-
-/// Gradients of float16, bfloat16 and float32 are averaged by compressed all-reduces: 8 bits travel
-/// for an element (docs/low-precision.md). Other gradients are averaged as they are.
-struct EightBits {
-  /// What a rank's compression leaves out is added to its gradients of the next step. Takes as much
-  /// memory as the gradients.
-  bool error_feedback = true;
 };
 
 class Reduction;
@@ -74,6 +67,8 @@ struct DataParallelPolicy {
   /// narrower one sends less, a wider one rounds less. Takes memory for all gradients in it.
   std::optional<DataType> reduce_type{};
   std::optional<PowerSgd> power_sgd{};
+  /// Gradients of float16, bfloat16 and float32 are averaged by compressed all-reduces. Other
+  /// gradients are averaged as they are.
   std::optional<EightBits> eight_bits{};
   std::optional<OwnReduction> reduction{};  // at most one of these four
   /// finish() throws on all ranks if a gradient is not finite, and names it and its rank. Reads all

@@ -29,6 +29,7 @@ void check_device(const Policy& policy, const ShardedAxes& axes) {
         "whether gradients are finite");
   }
   if (policy.gather_eight_bits) refuse("gather_eight_bits is for host memory");
+  if (policy.reduce_eight_bits) refuse("reduce_eight_bits is for host memory");
   if (policy.offload_state) refuse("offload_state is for host memory");
   if (device.computes()) return;
   const Precision& types = policy.precision;

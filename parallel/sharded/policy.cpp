@@ -44,6 +44,10 @@ void Policy::check() const {
   if (gather_eight_bits && stage != Stage::parameters && p.master == p.compute) {
     refuse("gather_eight_bits before stage 3 needs a master of another type than the parameters'");
   }
+  if (reduce_eight_bits && !is_compressible(p.reduce)) {
+    refuse(fmt::format("reduce_eight_bits: gradients of type {} have no compressed form",
+                       name(p.reduce)));
+  }
   constexpr std::size_t kMostAlignment = 1 << 20;
   if (alignment == 0) refuse("alignment is 0; 1 is none");
   if (alignment > kMostAlignment) {
@@ -59,7 +63,8 @@ std::string Policy::describe() const {
   return fmt::format(
       "stage {} ({}), reshard {}, layout {}, compute {}, gradient {}, reduce {}, master {}, buffer "
       "{}, "
-      "gather_eight_bits {}, prefetch {} and {}, {} in flight, divide by {}, alignment {}, "
+      "gather_eight_bits {}, reduce_eight_bits {}, prefetch {} and {}, {} in flight, divide by {}, "
+      "alignment {}, "
       "check_finite {}",
       static_cast<int>(stage),
       stage == Stage::optimizer   ? "optimizer"
@@ -67,8 +72,12 @@ std::string Policy::describe() const {
                                   : "parameters",
       name(reshard_after_forward), layout == Layout::flat ? "flat" : "by_parameter",
       name(p.compute), name(p.gradient), name(p.reduce), name(p.master),
-      p.buffer ? name(*p.buffer) : "any", gather_eight_bits, prefetch_forward, prefetch_backward,
-      reductions_in_flight, divide_by, alignment, check_finite);
+      p.buffer ? name(*p.buffer) : "any", gather_eight_bits,
+      !reduce_eight_bits                  ? "no"
+      : reduce_eight_bits->error_feedback ? "with error feedback"
+                                          : "without error feedback",
+      prefetch_forward, prefetch_backward, reductions_in_flight, divide_by, alignment,
+      check_finite);
 }
 
 Policy Policy::fsdp(Precision precision) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "../../core/types.h"
+#include "../eight_bits.h"
 #include "unit.h"
 
 namespace tutti::parallel {
@@ -51,6 +52,10 @@ struct Policy {
   /// arrives. Shards and masters keep their digits, so before stage 3 this needs a master of
   /// another type.
   bool gather_eight_bits = false;
+  /// Gradients travel in 8 bits for an element: in the reduce_scatter among the ranks that share a
+  /// unit, and in the all_reduce among replicas. With error feedback a rank keeps what it has left
+  /// out of its gradients of all units, in all stages, in the type `reduce`.
+  std::optional<EightBits> reduce_eight_bits = std::nullopt;
   /// Stage 3: the number of units that the engine gathers ahead of the unit in use, in the order of
   /// earlier steps. That many units and one more are unsharded at a time.
   std::size_t prefetch_forward = 1, prefetch_backward = 1;

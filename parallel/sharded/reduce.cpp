@@ -25,6 +25,27 @@ ReduceOp GradientReduction::op() const {
   return state_.policy.divide_by == 0 ? ReduceKind::avg : ReduceKind::sum;
 }
 
+Call GradientReduction::call_for(Collective collective, const void* in, void* out,
+                                 std::size_t count) const {
+  Call call = call_of(collective, in, out, count, state_.policy.precision.reduce, op());
+  call.compressed = state_.policy.reduce_eight_bits.has_value();
+  return call;
+}
+
+// The data for each rank are compressed apart.
+void GradientReduction::feed_back(const Job& job) const {
+  std::byte* const left_out = state_.left_out(*job.unit);
+  if (left_out == nullptr) return;
+  const DataType type = state_.policy.precision.reduce;
+  for (const Piece& piece : job.unit->layout.pieces()) {
+    for (int r = 0; r < state_.axes.shard->size(); ++r) {
+      const std::size_t at =
+          (piece.full_offset + static_cast<std::size_t>(r) * piece.block) * size_of(type);
+      parallel::feed_back(type, job.data + at, left_out + at, piece.block);
+    }
+  }
+}
+
 std::byte* GradientReduction::target(const Job& job, const Piece& piece) const {
   const LocalRange block = state_.block(piece);
   if (job.straight) return state_.gradient_shard(*job.unit, block);
@@ -80,6 +101,7 @@ void GradientReduction::start(UnitState& u) {
     job.buffer = std::move(converted);
     job.data = job.buffer.data();
   }
+  feed_back(job);
   u.unread = false;
   u.reducing = true;
   const std::size_t size = size_of(types.reduce);
@@ -88,8 +110,8 @@ void GradientReduction::start(UnitState& u) {
     for (const Piece& piece : u.layout.pieces()) {
       if (piece.block == 0) continue;
       kept.pending.push_back(state_.axes.shard->start(
-          call_of(Collective::reduce_scatter, kept.data + piece.full_offset * size,
-                  target(kept, piece), piece.block, types.reduce, op()),
+          call_for(Collective::reduce_scatter, kept.data + piece.full_offset * size,
+                   target(kept, piece), piece.block),
           u.unit.name));
     }
   });
@@ -112,14 +134,12 @@ void GradientReduction::finish_first() {
 void GradientReduction::reduce_among_replicas(Job& job) {
   of_unit(kScatter, *job.unit, [&] { wait_for(job.pending); });
   job.scattered = true;
-  const DataType type = state_.policy.precision.reduce;
   of_unit(kReplicas, *job.unit, [&] {
     for (const Piece& piece : job.unit->layout.pieces()) {
       if (piece.block == 0) continue;
       std::byte* const block = target(job, piece);
       job.pending.push_back(state_.axes.replicate->start(
-          call_of(Collective::all_reduce, block, block, piece.block, type, op()),
-          job.unit->unit.name));
+          call_for(Collective::all_reduce, block, block, piece.block), job.unit->unit.name));
     }
   });
 }

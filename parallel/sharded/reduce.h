@@ -44,6 +44,9 @@ class GradientReduction {
     bool scattered = false;
   };
 
+  Call call_for(Collective collective, const void* in, void* out, std::size_t count) const;
+  /// Adds what compression has left out before.
+  void feed_back(const Job& job) const;
   /// The place at which the rank's block of a piece arrives.
   std::byte* target(const Job& job, const Piece& piece) const;
 

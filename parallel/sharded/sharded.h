@@ -161,6 +161,7 @@ class ShardedDataParallel {
   void spread_parameters(UnitState& u, bool changed);
   void take(const Shard& mine, void* to, const void* values) const;
   void agree_on_progress();
+  void forget_gradients();
 
   Agreement agreement_;
   State state_;

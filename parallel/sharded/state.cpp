@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "core/error.h"
 #include "parallel/agreement.h"
 #include "parallel/memory_need.h"
@@ -27,6 +29,7 @@ State::State(std::vector<Unit> declared, const Policy& p, const ShardedAxes& a)
   if (has_master()) master_ = memory.zeros(shard * size_of(types.master), state_kind());
   if (policy.stage == Stage::optimizer) gradients_ = memory.zeros(full * size_of(types.gradient));
   if (!reduces_in_place()) gradient_shards_ = memory.zeros(shard * size_of(types.reduce));
+  if (feeds_back()) left_out_ = memory.zeros(full * size_of(types.reduce), MemoryKind::host);
 }
 
 std::uint64_t State::bytes_at_first() const {
@@ -35,6 +38,7 @@ std::uint64_t State::bytes_at_first() const {
   if (has_master()) bytes += shard * size_of(types.master);
   if (policy.stage == Stage::optimizer) bytes += full * size_of(types.gradient);
   if (!reduces_in_place()) bytes += shard * size_of(types.reduce);
+  if (feeds_back()) bytes += full * size_of(types.reduce);
   return bytes;
 }
 
@@ -82,6 +86,15 @@ std::byte* State::optimizer_state(std::size_t i, const UnitState& u,
   if (i >= optimizer_states_) return nullptr;
   return optimizer_state_[i].data() +
          (u.shard_offset + range.shard_offset) * size_of(policy.precision.master);
+}
+
+std::byte* State::left_out(const UnitState& u) const {
+  if (!left_out_) return nullptr;
+  return left_out_.data() + u.full_offset * size_of(policy.precision.reduce);
+}
+
+void State::forget_left_out() {
+  if (left_out_.size() > 0) std::memset(left_out_.data(), 0, left_out_.size());
 }
 
 void State::make_optimizer_state(std::size_t states) {

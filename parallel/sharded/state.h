@@ -94,11 +94,18 @@ struct State {
   std::byte* master(const UnitState& u, const LocalRange& range) const;
   std::byte* gradient_shard(const UnitState& u, const LocalRange& range) const;
   std::byte* optimizer_state(std::size_t i, const UnitState& u, const LocalRange& range) const;
+  /// What compression has left out of a unit's gradients so far, as full_gradients() lie; null
+  /// without error feedback.
+  std::byte* left_out(const UnitState& u) const;
+  void forget_left_out();
   void make_optimizer_state(std::size_t states);
   std::size_t optimizer_states() const { return optimizer_states_; }
 
  private:
   std::uint64_t bytes_at_first() const;
+  bool feeds_back() const {
+    return policy.reduce_eight_bits && policy.reduce_eight_bits->error_feedback;
+  }
   MemoryKind state_kind() const {
     return policy.offload_state ? MemoryKind::host : MemoryKind::window;
   }
@@ -107,6 +114,7 @@ struct State {
   Buffer master_;           // where that is another type
   Buffer gradients_;        // stage 1: all of them
   Buffer gradient_shards_;  // unless they are among those
+  Buffer left_out_;         // with error feedback: for all gradients, of the reduce type
   std::array<Buffer, 2> optimizer_state_;
   std::size_t optimizer_states_ = 0;
 };

@@ -146,10 +146,15 @@ void ShardedDataParallel::step(const Optimizer& optimizer) {
     if (u.reduced) update(optimizer, u);
     spread_parameters(u, u.reduced);
   }
-  discard_gradients();
+  forget_gradients();
 }
 
 void ShardedDataParallel::discard_gradients() {
+  forget_gradients();
+  state_.forget_left_out();
+}
+
+void ShardedDataParallel::forget_gradients() {
   reduction_.wait_all();
   for (UnitState& u : state_.units) reduction_.discard(u);
   gradient_scale_ = 1;

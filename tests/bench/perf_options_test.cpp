@@ -48,6 +48,7 @@ TEST(PerfOptions, CompressesWhereThatIsMeasured) {
   }
   const std::vector<std::string> words{"--compress", "8bit"};
   EXPECT_EQ(parse_options("all_gather_perf", words).exit_code, 2);
+  EXPECT_TRUE(parse_options("reduce_scatter_perf", words).options.compressed);
 }
 
 TEST(PerfOptions, ShortNames) {

@@ -8,65 +8,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "collectives/algorithms.h"
 #include "collectives/text/text.h"
 #include "comm/communicator.h"
-#include "core/convert.h"
+#include "tests/comm/compressed_data.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti {
 namespace {
 
-using test::error_of;
-using test::run_thread_ranks;
-using Bytes = std::vector<std::uint8_t>;
-
-constexpr DataType kTypes[] = {DataType::bfloat16, DataType::float16, DataType::float32};
-
-Bytes stored(DataType type, const std::vector<float>& values) {
-  Bytes bytes(values.size() * size_of(type));
-  convert(values.data(), DataType::float32, bytes.data(), type, values.size());
-  return bytes;
-}
-std::vector<float> widened(DataType type, const Bytes& bytes) {
-  std::vector<float> values(bytes.size() / size_of(type));
-  convert(bytes.data(), type, values.data(), DataType::float32, values.size());
-  return values;
-}
-
-/// Of blocks that are hard to compress, and others; differs by rank and position.
-Bytes input(DataType type, std::size_t count, int rank, bool finite) {
-  std::mt19937 random(static_cast<std::uint32_t>(rank + 1));
-  std::normal_distribution<float> normal;
-  std::vector<float> values;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t block = i / 32 % 8;
-    float v = normal(random);
-    if (block == 1) v = 0;
-    if (block == 2) v = i % 32 == 7 ? 30000.0f : v * 1e-3f;  // one that is huge
-    if (block == 3) v *= 1e-38f;
-    if (block == 4 && !finite) {
-      if (i % 32 == static_cast<std::size_t>(rank)) v = std::numeric_limits<float>::infinity();
-      if (i % 32 == 20) v = rank % 2 == 0 ? -INFINITY : INFINITY;
-      if (i % 32 == 25 && rank == 1) v = NAN;
-    }
-    values.push_back(v);
-  }
-  return stored(type, values);
-}
-
-ReduceOp op_of(ReduceKind kind, DataType type, int rank) {
-  return kind == ReduceKind::pre_multiplied_sum
-             ? ReduceOp::pre_multiplied_sum(type, 0.75 + 0.5 * rank)
-             : ReduceOp(kind);
-}
+using namespace test;
 
 Bytes expected(DataType type, const std::vector<Bytes>& inputs, ReduceKind kind) {
   const std::size_t count = inputs[0].size() / size_of(type);
@@ -92,16 +46,6 @@ Bytes expected(DataType type, const std::vector<Bytes>& inputs, ReduceKind kind)
       type, to, 1, sources, compressed, count,
       {.divisor = static_cast<std::uint32_t>(ranks), .divide_result = kind == ReduceKind::avg});
   return result;
-}
-
-/// NaNs are alike; else bits count.
-void expect_same(DataType type, const Bytes& found, const Bytes& wanted, const std::string& what) {
-  if (found == wanted) return;
-  const auto a = widened(type, found), b = widened(type, wanted);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
-    ASSERT_EQ(a[i], b[i]) << what << ", element " << i;
-  }
 }
 
 Call call_of(const Bytes& in, Bytes& out, DataType type, ReduceOp op) {
@@ -249,10 +193,10 @@ TEST(Compressed, WhatHasNoCompressedFormIsRefused) {
     }
     call.op = {};
     call.collective = Collective::reduce;
-    refused(call, "for all_reduce alone");
+    refused(call, "for all_reduce and reduce_scatter alone");
     call.collective = Collective::all_gather;
     call.count = 1;
-    refused(call, "for all_reduce alone");
+    refused(call, "for all_reduce and reduce_scatter alone");
     c.barrier();  // nobody has begun anything
   });
 }

@@ -50,6 +50,9 @@ TEST(GpuEngines, WhatIsRefused) {
     policy.gather_eight_bits = true;
     refused(kArgument, "gather_eight_bits is for host memory", sharded_with(policy));
     policy = {};
+    policy.reduce_eight_bits = EightBits();
+    refused(kArgument, "reduce_eight_bits is for host memory", sharded_with(policy));
+    policy = {};
     policy.offload_state = true;
     refused(kArgument, "offload_state is for host memory", sharded_with(policy));
 

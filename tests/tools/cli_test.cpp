@@ -280,6 +280,9 @@ TEST_F(Cli, ExplainsWhatWouldRun) {
   EXPECT_CONTAINS(out, "\n* two_shot_compressed ");
   EXPECT_CONTAINS(out, "of 64 bytes, 33 travel");
   EXPECT_EQ(out.find(" ring "), std::string::npos) << out;
+  ASSERT_EQ(tutti("explain reduce_scatter 16M float32 -n 4 --compressed --machine defaults"), 0);
+  EXPECT_CONTAINS(out, "\n* direct_compressed ");
+  EXPECT_CONTAINS(out, "of 64 bytes, 17 travel");
   ASSERT_EQ(tutti("explain barrier -n 3 --machine defaults"), 0) << err;
   EXPECT_CONTAINS(out, "* dissemination");
   ASSERT_EQ(tutti("explain --constants --machine defaults"), 0) << err;
@@ -290,7 +293,7 @@ TEST_F(Cli, ExplainRefusesWhatMakesNoSense) {
   EXPECT_EQ(tutti("explain"), 2);
   EXPECT_CONTAINS(err, "tutti: name a collective and a size, as in 'tutti explain all_reduce 1M");
   EXPECT_EQ(tutti("explain all_gather --compressed"), 2);
-  EXPECT_CONTAINS(err, "--compressed is for all_reduce, not for all_gather");
+  EXPECT_CONTAINS(err, "--compressed is for all_reduce and reduce_scatter, not for all_gather");
   EXPECT_EQ(tutti("explain all_reduce 1M float64 --compressed"), 2);
   EXPECT_CONTAINS(err, "--compressed is for float16, bfloat16 and float32, not for float64");
   EXPECT_EQ(tutti("explain all_reduce 1M --compressed --invariant"), 2);

@@ -51,6 +51,22 @@ def test_compressed_sums(size, dtype):
     run_threads(size, body)
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", ["f4", "f2", ml_dtypes.bfloat16])
+def test_compressed_scatters(size, dtype):
+    def body(comm):
+        mine = np.stack([values(comm.rank + 7 * r, 64, dtype) for r in range(size)])
+        sums = sum(values(r + 7 * comm.rank, 64, "f8") for r in range(size)).astype(dtype)
+        found = comm.reduce_scatter(mine.reshape(-1), compressed=True)
+        same(found, sums)
+        mine[:] = 1
+        mine[:, 0] = 4096
+        found = comm.reduce_scatter(mine.reshape(-1), compressed=True)
+        assert found[0] == 4096 * size and (found[1:16] == (0 if size > 1 else 1)).all()
+
+    run_threads(size, body)
+
+
 def test_compressed_calls_are_for_some_types():
     def body(comm):
         with pytest.raises(tutti.Error, match="has no compressed form"):
