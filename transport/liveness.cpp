@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <thread>
 #include <utility>
 
-#include "core/background.h"
 #include "core/fork.h"
+#include "core/wait.h"
 
 namespace tutti {
 
@@ -79,13 +78,12 @@ void Liveness::check_peers(std::string_view doing) {
 void Liveness::check_peers_first(std::string_view doing) {
   using namespace std::chrono_literals;
   constexpr auto kNews = 300ms;
-  check_peers(doing);
-  if (!hosts_) return;
-  const auto until = std::chrono::steady_clock::now() + kNews;
-  while (!failed() && std::chrono::steady_clock::now() < until && !must_stop()) {
-    std::this_thread::sleep_for(1ms);
+  if (!hosts_) return check_peers(doing);
+  const auto has_failed = [&] {
     check_peers(doing);
-  }
+    return failed();
+  };
+  wait_until(deadline_after(kNews), has_failed, OnStop::ends);
 }
 
 void Liveness::begin() {

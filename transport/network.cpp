@@ -11,14 +11,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
-#include <thread>
 
-#include "core/background.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "core/wait.h"
 #include "transport/rank_listener.h"
 #include "transport/tcp_socket.h"
 
@@ -26,7 +26,6 @@ namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 // Each rank of a job of more may need too many descriptors.
 constexpr std::size_t kMostWithSecond = 64;
@@ -39,6 +38,16 @@ FileDescriptor checked(FileDescriptor made, const SocketAddress& local) {
   if (made) return made;
   throw_system_error(fmt::format("cannot listen at {}{} for ranks of other hosts", host_text(local),
                                  at_which_ports()));
+}
+
+/// Until the peers have all that was sent to them, for so long at most.
+void wait_until_delivered(std::vector<std::shared_ptr<RemoteRank>> ranks,
+                          std::chrono::milliseconds longest) {
+  const auto is_delivered = [&] {
+    std::erase_if(ranks, [](const auto& r) { return r->is_delivered(); });
+    return ranks.empty();
+  };
+  wait_until(deadline_after(longest), is_delivered, OnStop::ends);
 }
 
 }  // namespace
@@ -95,11 +104,10 @@ Network::~Network() {
   }
   if (reactor_ == nullptr) return;
   // Notes that are still to go, of a failure, say: this rank may have to connect to the peer first.
-  const Deadline told = deadline_after(kLastWords);
   const auto is_awaited = [](const auto& r) { return r->is_to_be_awaited(); };
-  while (std::ranges::any_of(all_remote(), is_awaited) && Clock::now() < told && !must_stop()) {
-    std::this_thread::sleep_for(50us);
-  }
+  wait_until(
+      deadline_after(kLastWords), [&] { return std::ranges::none_of(all_remote(), is_awaited); },
+      OnStop::ends);
   reactor_->forget(*this);
   {
     const std::lock_guard lock(mutex_);
@@ -108,12 +116,7 @@ Network::~Network() {
   std::vector<std::shared_ptr<RemoteRank>> ranks = all_remote();
   for (const auto& r : ranks) r->say_bye();
   reactor_->forget(*this);  // where one of them was connected meanwhile
-  const Deadline deadline = deadline_after(last_failed_ ? kFarewellInTrouble : kFarewell);
-  for (auto left = ranks;;) {
-    std::erase_if(left, [](const auto& r) { return r->is_delivered(); });
-    if (left.empty() || Clock::now() >= deadline || must_stop()) break;
-    std::this_thread::sleep_for(50us);
-  }
+  wait_until_delivered(ranks, last_failed_ ? kFarewellInTrouble : kFarewell);
   for (const auto& r : ranks) r->close();
   ranks.clear();
   ranks_.clear();  // while all else is still there
@@ -171,7 +174,7 @@ void Network::add(int own, int rank, std::size_t ranks, std::map<int, Peer> peer
     }
   }
   has_met_.store(true);
-  if (!begins) return reactor_->keep_awake(*this, Clock::now());
+  if (!begins) return reactor_->keep_awake(*this, Reactor::Time::clock::now());
   waiting_room_ = std::make_unique<WaitingRoom>("network", key_);
   of_all_listeners(
       [&](const FileDescriptor& l) { watch(accept_set_, EPOLL_CTL_ADD, l, kListener, EPOLLIN); });
@@ -216,11 +219,7 @@ void Network::forget_unless(const std::function<bool(int)>& kept) {
   // The peers only have to hear that this rank is gone from there; nothing else that is unsent
   // matters.
   for (const auto& r : forgotten) r->say_bye();
-  const Deadline deadline = deadline_after(kFarewellInTrouble);
-  const auto is_done = [](const auto& r) { return r->is_delivered(); };
-  while (!std::ranges::all_of(forgotten, is_done) && Clock::now() < deadline && !must_stop()) {
-    std::this_thread::sleep_for(50us);
-  }
+  wait_until_delivered(forgotten, kFarewellInTrouble);
   for (const auto& r : forgotten) r->close();
 }
 

@@ -85,7 +85,7 @@ TUTTI_C10D_EXPORT void tutti_c10d_create(const char* place, int rank, int size,
   }
 }
 
-/// Has the backend of a registered process group compress its all_reduces, or not any more. What
+/// Has the backend of a registered process group compress its sums, or not any more. What
 /// fails is raised in Python.
 TUTTI_C10D_EXPORT void tutti_c10d_compress(const char* group, bool compressed) {
   try {

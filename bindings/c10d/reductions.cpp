@@ -134,6 +134,7 @@ void Backend::add_reduce_scatter(Operation& o, const at::Tensor& out, const at::
   }
   o.steps.push_back(step(Collective::reduce_scatter, from, to,
                          static_cast<std::size_t>(to.numel()) * r.elements.each, r.elements, r.op));
+  o.steps.back().call.compressed = compresses_ && can_be_compressed(from, r.op);
 }
 
 WorkPointer Backend::_reduce_scatter_base(at::Tensor& out, at::Tensor& in,

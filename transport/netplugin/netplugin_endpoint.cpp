@@ -6,10 +6,10 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "core/error.h"
+#include "core/wait.h"
 #include "transport/endpoint.h"
 #include "transport/netplugin/pipe.h"
 #include "transport/netplugin/plugin.h"
@@ -280,10 +280,11 @@ NetPluginMaker::NetPluginMaker(std::unique_ptr<NetPlugin> plugin) : plugin_(std:
 
 NetPluginMaker::~NetPluginMaker() {
   Reactor::instance().forget(*this);
-  const auto until = Reactor::Time::clock::now() + kEndWithin;
-  for (; !ending_.empty() && Reactor::Time::clock::now() < until; tend()) {
-    std::this_thread::sleep_for(100us);
-  }
+  const auto have_ended = [&] {
+    tend();
+    return ending_.empty();
+  };
+  wait_until(deadline_after(kEndWithin), have_ended, OnStop::goes_on);
   for (const auto& pipe : ending_) pipe->close();
 }
 

@@ -77,11 +77,11 @@ def use_by_default() -> None:
 
 
 def compress(group=None, compressed: bool = True) -> None:
-    """Has all_reduces of a group (None: the default one) send 8 bits for an element, from now on.
+    """Has all_reduces and reduce_scatters of a group (None: the default one) send 8 bits for an element.
 
-    On every rank of the group, which has the backend "tutti" for CPU tensors. It is true of sums and averages
-    of float16, bfloat16 and float32, which become approximate; other calls stay what they were. Give DDP a
-    group of its own, as a program also sums what must be exact:
+    From now on, and on every rank of the group, which has the backend "tutti" for CPU tensors. It is true of sums
+    and averages of float16, bfloat16 and float32, which become approximate; other calls stay what they were.
+    Give DDP or FSDP2 a group of its own, as a program also sums what must be exact:
 
         group = dist.new_group()
         tutti.torch.compress(group)

@@ -287,6 +287,13 @@ def body_compressed(rank, world):
         assert exact[1] == world
         dist.all_reduce(approximate, group=group, async_op=True).wait()
         assert approximate[0] == 1024 * world and (approximate[1:] == 0).all()
+        # A number beside a large one of another rank's part is in a block of its own.
+        parts = torch.cat([x * (r + 1) for r in range(world)])
+        part = torch.empty(16, dtype=dtype)
+        dist.reduce_scatter_tensor(part, parts)
+        assert part[1] == world * (rank + 1)
+        dist.reduce_scatter_tensor(part, parts, group=group)
+        assert part[0] == 1024 * world * (rank + 1) and (part[1:] == 0).all()
         dist.all_reduce(exact.copy_(x), MAX, group=group)
         assert exact.equal(x)
     double = torch.ones(16, dtype=torch.float64)
