@@ -17,6 +17,7 @@
 #include "bindings/torch/linear.h"
 #include "bindings/torch/pipeline.h"
 #include "parallel/pipeline/generate.h"
+#include "tests/bindings/torch/small_modules.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti::libtorch {
@@ -122,6 +123,34 @@ TEST(TorchDataParallel, AveragesByTheUsersOwnReduction) {
       EXPECT_TRUE(at::equal(module.linear->bias.grad(), bias / 2));
     }
   });
+}
+
+// Small gradients beside a large one are lost in 8 bits, and come later with error feedback.
+TEST(TorchDataParallel, AveragesIn8Bits) {
+  for (const bool error_feedback : {false, true}) {
+    run_thread_ranks(2, [&](Communicator& comm) {
+      CommunicatorAxis axis(comm);
+      Two module;
+      parallel::DataParallelPolicy policy;
+      policy.eight_bits = parallel::EightBits{.error_feedback = error_feedback};
+      DataParallel ddp(axis, module, policy);
+      const Tensor x = at::tensor({1024.0F, 1.0F, 1.0F, 1.0F}) * (comm.rank() + 1);
+      // d/da = x b, on average 1.5 times 10240, 11, 12, 13; a step sends multiples of 256 at most.
+      constexpr int kSteps = 100;
+      Tensor sum = at::zeros({4});
+      for (int step = 0; step < kSteps; ++step) {
+        module.zero_grad();
+        ddp.backward(module.forward(x));
+        sum += module.a.grad();
+      }
+      const std::vector<float> exact{15360, 16.5, 18, 19.5};
+      for (std::int64_t i = 0; i < 4; ++i) {
+        const float expected = i == 0 || error_feedback ? exact[static_cast<std::size_t>(i)] : 0;
+        EXPECT_NEAR(sum[i].item<float>() / kSteps, expected, i == 0 ? 0.0F : 256.0F / kSteps)
+            << i << error_feedback;
+      }
+    });
+  }
 }
 
 /// How often torch copies, or adds, as many numbers as the weight has, while `body` runs.
