@@ -22,7 +22,8 @@ OtherHosts::~OtherHosts() {
   // longer.
   if (failure && joining_.is_decided()) {
     for (int r = 0; r < tree_.ranks(); ++r) {
-      if (tree_.is_here(r)) continue;
+      // (A host that this one has parted with sees it the other way round.)
+      if (tree_.is_here(r) || why_lost(r)) continue;
       network_.tell_connected(tree_.member(r), tree_.communicator(), kFailure, to_bytes(*failure));
     }
   }
