@@ -7,9 +7,11 @@ set -eu
 architecture=$1
 mkdir -p "$2"
 folder=$(cd "$2" && pwd)
-[ ! -e "$folder/complete" ] || exit 0
 packages="libc6-dev libstdc++-12-dev libhwy-dev libhwloc-dev libxxhash-dev libpugixml-dev libsodium-dev libibverbs-dev
-  libucx-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpython3-dev libpython3.11-dev python3.11 python3-distutils"
+  libucx-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpython3-dev libpython3.11-dev
+  python3.11 python3-distutils"
+# What is there may have been unpacked for an older list.
+[ "$(cat "$folder/complete" 2>/dev/null)" != "$packages" ] || exit 0
 
 apt=$folder/apt
 mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
@@ -27,4 +29,4 @@ for package in "$apt"/cache/archives/*.deb; do
   dpkg-deb -x "$package" "$folder"
 done
 rm -rf "$apt"
-touch "$folder/complete"
+echo "$packages" >"$folder/complete"

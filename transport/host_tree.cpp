@@ -108,4 +108,9 @@ void HostTree::tell_rank(int rank, std::uint32_t type, std::span<const std::byte
   network_.tell(member(rank), members_.id(), type, bytes);
 }
 
+void HostTree::tell_connected(int rank, std::uint32_t type,
+                              std::span<const std::byte> bytes) const {
+  network_.tell_connected(member(rank), members_.id(), type, bytes);
+}
+
 }  // namespace tutti

@@ -47,6 +47,8 @@ class HostTree {
 
   void tell(int host, std::uint32_t type, std::span<const std::byte> bytes) const;
   void tell_rank(int rank, std::uint32_t type, std::span<const std::byte> bytes) const;
+  /// The same, if this rank is connected with it.
+  void tell_connected(int rank, std::uint32_t type, std::span<const std::byte> bytes) const;
 
  private:
   // With mutex_ held:

@@ -111,6 +111,10 @@ void Joining::tell_decision(int host) const {
   if (is_decided()) tree_.tell(host, kDecision, word_bytes());
 }
 
+void Joining::tell_connected(int rank) const {
+  if (is_decided()) tree_.tell_connected(rank, kDecision, word_bytes());
+}
+
 int Joining::missing() const {
   const std::lock_guard lock(mutex_);
   for (const int h : tree_.below()) {

@@ -59,6 +59,8 @@ class Joining {
   bool on_note(int rank, std::uint32_t type, std::span<const std::byte> bytes);
   /// The decision, if there is one, to `host`.
   void tell_decision(int host) const;
+  /// The same to rank `rank`, if this one is connected with it.
+  void tell_connected(int rank) const;
 
  private:
   using Clock = std::chrono::steady_clock;

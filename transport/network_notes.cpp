@@ -98,7 +98,7 @@ void Network::say_left(int member, std::uint64_t group, int because_of) {
   r->connect();
   // By the way of the data, after what this rank had sent: a note would overtake it. A rank with a
   // reason has sent nothing, as it has not joined.
-  if (because_of < 0) return r->wire().close(group);
+  if (because_of < 0) return r->wire().say_left(group);
   r->tell(group, kLeftNote, wire::bytes_of(gone));
 }
 
@@ -144,12 +144,22 @@ void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
 }
 
 void Network::on_left(int member, std::uint64_t group, int because_of) {
-  const std::lock_guard lock(listeners_mutex_);
-  if (const auto found = listeners_.find(group); found != listeners_.end()) {
-    found->second->on_left(member, group, because_of);
-  } else if (!over_.contains(group)) {
-    early_[group].push_back({member, kLeftNote, because_of, {}});
+  {
+    const std::lock_guard lock(listeners_mutex_);
+    if (const auto found = listeners_.find(group); found != listeners_.end()) {
+      return found->second->on_left(member, group, because_of);
+    }
+    if (!over_.contains(group)) {
+      early_[group].push_back({member, kLeftNote, because_of, {}});
+      return;
+    }
   }
+  std::shared_ptr<RemoteRank> r;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = ranks_.find(member); found != ranks_.end()) r = found->second;
+  }
+  if (r != nullptr) r->wire().forget_left(group);
 }
 
 void Network::on_lost(int member, Loss how, const std::string& why) {

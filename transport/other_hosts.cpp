@@ -18,14 +18,13 @@ OtherHosts::~OtherHosts() {
   const auto failure = blocks_.failure();
   const bool lost = failure && failure->code == ErrorCode::peer_lost && failure->rank >= 0 &&
                     joining_.state() == Joining::kFailed;
-  // Those who are about to hear that this rank has left hear why. The way along the tree may take
-  // longer.
-  if (failure && joining_.is_decided()) {
-    for (int r = 0; r < tree_.ranks(); ++r) {
-      // (A host that this one has parted with sees it the other way round.)
-      if (tree_.is_here(r) || why_lost(r)) continue;
-      network_.tell_connected(tree_.member(r), tree_.communicator(), kFailure, to_bytes(*failure));
-    }
+  // Those who are about to hear that this rank has left hear why; the way along the tree may take
+  // longer. And first that all had joined. (A host that this one has parted with sees it the other
+  // way round.)
+  for (int r = 0; failure && joining_.is_decided() && r < tree_.ranks(); ++r) {
+    if (tree_.is_here(r) || why_lost(r)) continue;
+    joining_.tell_connected(r);
+    tree_.tell_connected(r, kFailure, to_bytes(*failure));
   }
   network_.leave(tree_.communicator(), failure.has_value(),
                  lost ? tree_.member(failure->rank) : -1);

@@ -239,6 +239,19 @@ void Wire::close(std::uint64_t group) {
   if (settle()) owner_.on_moved();
 }
 
+void Wire::say_left(std::uint64_t group) {
+  const std::lock_guard lock(mutex_);
+  push();
+  say(Control::left, 0).group = group;
+  push();
+  if (settle()) owner_.on_moved();
+}
+
+void Wire::forget_left(std::uint64_t group) {
+  const std::lock_guard lock(mutex_);
+  peer_left_.erase(group);
+}
+
 void Wire::send(OutLink& link) {
   const std::lock_guard lock(mutex_);
   if (!link.listed) sending_.push_back(&link);

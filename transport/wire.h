@@ -123,6 +123,11 @@ class Wire final : Endpoint::Sink {
   /// The links of a communicator end; what they had to send is sent, or never will be. The peer
   /// hears that this rank has left it.
   void close(std::uint64_t group);
+  /// Says once more, or for the first time, that this rank has left a communicator; after all that
+  /// it had sent there.
+  void say_left(std::uint64_t group);
+  /// The peer has said so again, of a communicator that this rank has left, too.
+  void forget_left(std::uint64_t group);
 
   /// `link` has published: what can be sent is sent, the rest later.
   void send(OutLink& link);

@@ -27,10 +27,17 @@ void check(const Options& o) {
   }
 }
 
-/// Whether there can be more ranks than these: the job has MAX places.
-bool may_grow(int ranks) {
-  const char* const places = std::getenv("TUTTI_SIZE");
-  return places != nullptr && ranks < std::atoi(places);
+/// Whether more ranks than these can help: the job has MAX places, and the mix can have as many.
+bool may_grow(int ranks, Options options) {
+  const char* const text = std::getenv("TUTTI_SIZE");
+  const int places = text != nullptr ? std::atoi(text) : 0;
+  if (ranks >= places) return false;
+  try {
+    options.fit(places);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 /// Meets the ranks that are there, until there are as many as the mix can have.
@@ -43,10 +50,10 @@ Options meet(tutti::ElasticJob& job, tutti::Communicator& world, const Options& 
       fitted.fit(world.size());
       return fitted;
     } catch (const Error& e) {  // on all ranks
-      if (!may_grow(world.size())) throw;
-      const auto until = std::chrono::steady_clock::now() + settings.rendezvous_timeout;
+      if (!may_grow(world.size(), options)) throw;
+      const auto begun = std::chrono::steady_clock::now();
       while (job.number() <= job.joined()) {
-        if (std::chrono::steady_clock::now() > until) {
+        if (std::chrono::steady_clock::now() - begun > settings.rendezvous_timeout) {
           throw Error(e.code(), fmt::format("{} ranks are left, and no other one has come: {}",
                                             world.size(), e.what()));
         }

@@ -156,6 +156,9 @@ bool train_on(Ranks& ranks, tutti::Communicator& world, const Options& options,
     before = step;
     from = now;
   }
+  // The last checkpoint is whole before any rank ends well: after that no other one is started
+  // again.
+  if (job != nullptr) world.barrier();
   if (!options.trace.empty()) {
     write_trace(traces, ranks, *trace, options.trace);
     if (speaks) fmt::print("the last step: {} (ui.perfetto.dev shows it)\n", options.trace);

@@ -77,7 +77,7 @@ def use_by_default() -> None:
 
 
 def compress(group=None, compressed: bool = True) -> None:
-    """Has all_reduces and reduce_scatters of a group (None: the default one) send 8 bits for an element.
+    """Has all_reduces, and reduce_scatters of equal parts, of a group (None: the default one) send 8 bits an element.
 
     From now on, and on every rank of the group, which has the backend "tutti" for CPU tensors. It is true of sums
     and averages of float16, bfloat16 and float32, which become approximate; other calls stay what they were.
