@@ -104,8 +104,9 @@ class Backend final : public ::c10d::Backend {
   void monitoredBarrier(const ::c10d::BarrierOptions& opts, bool all) override;
   void setTimeout(Milliseconds timeout) override;
   void addEphemeralTimeout(const Milliseconds& timeout);  // since 2.15
-  /// Whether later all_reduces, and reduce_scatters of equal parts, of floats that can be compressed
-  /// are: 8 bits travel for an element, and sums and averages are approximate. The same on all ranks.
+  /// Whether later all_reduces, and reduce_scatters of equal parts, of floats that can be
+  /// compressed are: 8 bits travel for an element, and sums and averages are approximate. The same
+  /// on all ranks.
   void compress(bool compressed) { compresses_ = compressed; }
   void enableCollectivesTiming() override { ledger_->measure(); }
   /// `hook` hears of every later work that is over, on a thread of its own.
