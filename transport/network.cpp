@@ -280,6 +280,12 @@ std::string Network::carrier_to(int member) {
   return std::string(name_of(peers_.at(member).route.kind));
 }
 
+std::shared_ptr<RemoteRank> Network::find(int member) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranks_.find(member);
+  return found == ranks_.end() ? nullptr : found->second;
+}
+
 std::vector<std::shared_ptr<RemoteRank>> Network::all_remote() {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<RemoteRank>> all;

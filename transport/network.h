@@ -190,6 +190,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   RemoteRank& remote(int member);
   /// With mutex_ held; null: it has no address, or this rank is about to leave them all.
   std::shared_ptr<RemoteRank> find_or_make(int member);
+  /// Takes mutex_; null: this rank has had nothing to do with it.
+  std::shared_ptr<RemoteRank> find(int member);
   // network_arrivals.cpp: peers that have proved themselves, and not named themselves.
   void serve();
   template <class Do>

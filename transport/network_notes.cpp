@@ -38,12 +38,7 @@ bool Network::is_lost(int member) {
 
 bool Network::has_hung_up(int member) {
   if (is_lost(member)) return true;
-  std::shared_ptr<RemoteRank> rank;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = ranks_.find(member);
-    if (found != ranks_.end()) rank = found->second;
-  }
+  const auto rank = find(member);
   return rank != nullptr && rank->has_hung_up();
 }
 
@@ -109,11 +104,7 @@ void Network::tell(int member, std::uint64_t group, std::uint32_t type,
 
 void Network::tell_connected(int member, std::uint64_t group, std::uint32_t type,
                              std::span<const std::byte> bytes) {
-  std::shared_ptr<RemoteRank> r;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = ranks_.find(member); found != ranks_.end()) r = found->second;
-  }
+  const auto r = find(member);
   if (r != nullptr && r->is_up()) r->tell(group, type, bytes);
 }
 
@@ -154,12 +145,7 @@ void Network::on_left(int member, std::uint64_t group, int because_of) {
       return;
     }
   }
-  std::shared_ptr<RemoteRank> r;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = ranks_.find(member); found != ranks_.end()) r = found->second;
-  }
-  if (r != nullptr) r->wire().forget_left(group);
+  if (const auto r = find(member)) r->wire().forget_left(group);
 }
 
 void Network::on_lost(int member, Loss how, const std::string& why) {

@@ -21,10 +21,13 @@ OtherHosts::~OtherHosts() {
   // Those who are about to hear that this rank has left hear why; the way along the tree may take
   // longer. And first that all had joined. (A host that this one has parted with sees it the other
   // way round.)
-  for (int r = 0; failure && joining_.is_decided() && r < tree_.ranks(); ++r) {
-    if (tree_.is_here(r) || why_lost(r)) continue;
-    joining_.tell_connected(r);
-    tree_.tell_connected(r, kFailure, to_bytes(*failure));
+  if (failure && joining_.is_decided()) {
+    const auto bytes = to_bytes(*failure);
+    for (int r = 0; r < tree_.ranks(); ++r) {
+      if (tree_.is_here(r) || why_lost(r)) continue;
+      joining_.tell_connected(r);
+      tree_.tell_connected(r, kFailure, bytes);
+    }
   }
   network_.leave(tree_.communicator(), failure.has_value(),
                  lost ? tree_.member(failure->rank) : -1);

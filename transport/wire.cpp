@@ -233,15 +233,16 @@ void Wire::close(std::uint64_t group) {
   if (peer_left) {
     std::erase_if(ins_by_number_, [&](const auto& n) { return n.second.group == group; });
   }
-  // The peer knows none of its links from then on.
-  say(Control::left, 0).group = group;
-  push();
-  if (settle()) owner_.on_moved();
+  queue_left(group);
 }
 
 void Wire::say_left(std::uint64_t group) {
   const std::lock_guard lock(mutex_);
   push();
+  queue_left(group);
+}
+
+void Wire::queue_left(std::uint64_t group) {
   say(Control::left, 0).group = group;
   push();
   if (settle()) owner_.on_moved();

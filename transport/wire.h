@@ -214,6 +214,8 @@ class Wire final : Endpoint::Sink {
   /// Zero-copy sends that the network has finished.
   void end_direct_sends();
   bool has_unsent();
+  /// That this rank has left a communicator. The peer knows none of its links there from then on.
+  void queue_left(std::uint64_t group);
   bool needs_answer() const { return abilities().one_sided || !abilities().ordered; }
 
   // --- The life of links, and of the wire (wire.cpp) ---

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -67,6 +69,30 @@ inline void expect_same(DataType type, const Bytes& found, const Bytes& wanted,
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (std::isnan(a[i]) && std::isnan(b[i])) continue;
     ASSERT_EQ(a[i], b[i]) << what << ", element " << i;
+  }
+}
+
+/// Each element of `found` is within the error of compression, and of what else rounds, of the
+/// exact sum of `all`. `error(inputs, found)`: both, for the largest magnitudes of a block, summed
+/// over the ranks.
+template <class Error>
+void expect_close_to_sum(DataType type, const std::vector<float>& found,
+                         const std::vector<std::vector<float>>& all, const Error& error) {
+  const std::size_t block = compressed_block(type);
+  for (std::size_t at = 0; at < found.size(); at += block) {
+    const std::size_t end = std::min(at + block, found.size());
+    double inputs = 0;
+    for (const auto& values : all) {
+      double most = 0;
+      for (std::size_t i = at; i < end; ++i) most = std::max(most, std::fabs(double{values[i]}));
+      inputs += most;
+    }
+    for (std::size_t i = at; i < end; ++i) {
+      double exact = 0;
+      for (const auto& values : all) exact += double{values[i]};
+      ASSERT_LE(std::fabs(double{found[i]} - exact), error(inputs, found[i]))
+          << name(type) << " " << i << " of " << all.size() << " ranks";
+    }
   }
 }
 

@@ -129,31 +129,15 @@ TEST(CompressedScatter, TheErrorIsWithinTheBound) {
         for (int r = 0; r < ranks; ++r) {
           all.push_back(widened(type, part(type, kCount, r, c.rank(), true)));
         }
-        const auto found = widened(type, out);
-        const std::size_t block = compressed_block(type);
-        for (std::size_t at = 0; at < kCount; at += block) {
-          const std::size_t end = std::min(at + block, kCount);
-          double inputs = 0;  // the largest magnitudes of the block, summed over the ranks
-          for (const auto& values : all) {
-            double most = 0;
-            for (std::size_t i = at; i < end; ++i) {
-              most = std::max(most, std::fabs(double{values[i]}));
-            }
-            inputs += most;
-          }
+        // What storing it in the type rounds, and what float32's sums do.
+        const int digits = type == DataType::float32 ? 24 : type == DataType::float16 ? 11 : 8;
+        expect_close_to_sum(type, widened(type, out), all, [&](double inputs, float found) {
           const double bound = inputs / 127 + std::ldexp(ranks, -127);  // docs/low-precision.md
-          for (std::size_t i = at; i < end; ++i) {
-            double exact = 0;
-            for (const auto& values : all) exact += double{values[i]};
-            // What storing it in the type rounds, and what float32's sums do.
-            const int digits = type == DataType::float32 ? 24 : type == DataType::float16 ? 11 : 8;
-            const double rounding = std::fabs(found[i]) * std::ldexp(1.0, -digits) +
-                                    inputs * std::ldexp(ranks, -24) +
-                                    (type == DataType::float16 ? std::ldexp(1.0, -25) : 0);
-            ASSERT_LE(std::fabs(double{found[i]} - exact), bound + rounding)
-                << name(type) << " " << i << " of " << ranks << " ranks";
-          }
-        }
+          const double rounding = std::fabs(found) * std::ldexp(1.0, -digits) +
+                                  inputs * std::ldexp(ranks, -24) +
+                                  (type == DataType::float16 ? std::ldexp(1.0, -25) : 0);
+          return bound + rounding;
+        });
       }
     });
   }

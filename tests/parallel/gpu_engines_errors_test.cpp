@@ -87,8 +87,10 @@ TEST(GpuEngines, WhatIsRefused) {
   });
 }
 
-TEST(GpuEngines, TheBareGpuNeedsTheProgramsKernels) {
-  (void)on_ranks(1, true, [](Communicator& comm, CheckedProgram* program) {
+/// `body` gets a model on a GPU without kernels, and what a micro-batch does to it.
+template <class Body>
+void on_bare_gpu(const Body& body) {
+  (void)on_ranks(1, true, [&](Communicator& comm, CheckedProgram* program) {
     comm.impl().gpus = streamed_gpus();
     CommunicatorAxis axis(comm);
     Gpu bare(streamed_gpus(), 0);
@@ -97,35 +99,29 @@ TEST(GpuEngines, TheBareGpuNeedsTheProgramsKernels) {
     ShardedDataParallel model({{.name = "u", .parameters = {{"w", 64, 8}}}}, Policy::zero3(),
                               {.shard = &axis});
     model.share_parameters();
-    const auto step = [&] {
+    body(model, [&] {
       model.before_forward(0);
       model.after_forward(0);
       model.before_backward(0);
       model.after_backward(0);
-    };
-    step();
-    EXPECT_TRUE(contains(error_of(step).what(), "synchronise(false) for all micro-batches but"));
+    });
     return Result();
   });
-  (void)on_ranks(1, true, [](Communicator& comm, CheckedProgram* program) {
-    comm.impl().gpus = streamed_gpus();
-    CommunicatorAxis axis(comm);
-    Gpu bare(streamed_gpus(), 0);
-    bare.use(program->gpu.current());
-    axis.use(bare);
-    ShardedDataParallel model({{.name = "u", .parameters = {{"w", 64, 8}}}}, Policy::zero3(),
-                              {.shard = &axis});
-    model.share_parameters();
-    model.before_forward(0);
-    model.after_forward(0);
-    model.before_backward(0);
-    model.after_backward(0);
+}
+
+TEST(GpuEngines, TheBareGpuNeedsTheProgramsKernels) {
+  on_bare_gpu([](ShardedDataParallel&, const auto& micro_batch) {
+    micro_batch();
+    EXPECT_TRUE(
+        contains(error_of(micro_batch).what(), "synchronise(false) for all micro-batches but"));
+  });
+  on_bare_gpu([](ShardedDataParallel& model, const auto& micro_batch) {
+    micro_batch();
     model.finish_backward();
     EXPECT_TRUE(contains(error_of([&] { (void)model.clip_gradients(1); }).what(),
                          "a norm on GPU 0: there are no kernels for it here"));
     EXPECT_TRUE(
         contains(error_of([&] { model.step(kAdamW); }).what(), "AdamW has no kernels for GPUs"));
-    return Result();
   });
 }
 
