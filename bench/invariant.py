@@ -11,53 +11,13 @@ Prints a table in Markdown for each way and number of ranks: the medians of the 
 invariant / default. Ends with status 1 where two ways differ in the bits of the invariant sums.
 """
 import argparse
-import contextlib
 import os
 import pathlib
 import re
 import statistics
-import subprocess
 import tempfile
 
-
-def run(command, **environment):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=600,
-                          env=os.environ | environment)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}: {done.stdout[-2000:]}{done.stderr.strip()}")
-    return done.stdout
-
-
-@contextlib.contextmanager
-def namespaces(count):
-    """Network namespaces that a bridge joins; yields their common name, which their numbers follow."""
-    name = f"tti{os.getpid()}"
-    switch = f"{name}s"
-    made = []
-    try:
-        for space in [switch] + [f"{name}{h}" for h in range(count)]:
-            run(["ip", "netns", "add", space])
-            made.append(space)
-            run(["ip", "-n", space, "link", "set", "lo", "up"])
-        run(["ip", "-n", switch, "link", "add", "br0", "type", "bridge"])
-        run(["ip", "-n", switch, "link", "set", "br0", "up"])
-        for h in range(count):
-            run(["ip", "link", "add", "eth0", "netns", f"{name}{h}", "type", "veth", "peer", "name", f"to{h}",
-                 "netns", switch])
-            run(["ip", "-n", f"{name}{h}", "addr", "add", f"10.98.0.{h + 1}/24", "dev", "eth0"])
-            run(["ip", "-n", f"{name}{h}", "link", "set", "eth0", "up"])
-            run(["ip", "-n", switch, "link", "set", f"to{h}", "master", "br0", "up"])
-        yield name
-    finally:
-        for space in made:
-            run(["ip", "netns", "del", space])
-
-
-IN_A_NAMESPACE = """
-unset TUTTI_UNIQUE_ID
-export TUTTI_ID_FILE=$ID
-exec ip netns exec $SPACE$((TUTTI_RANK / EACH)) "$0" "$@"
-"""
+from namespaces import namespaces, run, run_on_hosts
 
 
 def measured(a, way, ranks, kind, invariant):
@@ -75,8 +35,7 @@ def measured(a, way, ranks, kind, invariant):
     else:
         each = int(way[5:] or 1)
         with tempfile.TemporaryDirectory() as folder, namespaces((ranks + each - 1) // each) as name:
-            text = run(tutti + ["sh", "-c", IN_A_NAMESPACE] + perf, SPACE=name, EACH=str(each),
-                       ID=f"{folder}/id")
+            text = run_on_hosts(tutti, each, perf, name, folder)
     rows = re.findall(r"^ +(\d+) +\d+ +\w+ +\w+ +-?\d+ +([\d.]+) ", text, re.M)
     bits = re.search(r"# Bits *:.*: ([0-9a-f]{16})$", text, re.M)
     if not rows or invariant and not bits:

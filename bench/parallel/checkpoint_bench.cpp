@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/median.h"
 #include "parallel/axis.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include "tutti.h"
@@ -29,16 +30,12 @@ namespace {
 using namespace tutti::parallel;
 using tutti::Communicator;
 using tutti::DataType;
+using tutti::median;
 using tutti::ReduceKind;
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
 constexpr int kTurns = 5, kSteps = 15;
-
-double median(std::vector<double> times) {
-  std::ranges::sort(times);
-  return times[times.size() / 2];
-}
 
 /// What `body` takes on the rank that takes longest.
 template <class Body>

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/median.h"
 #include "parallel/expert/expert_parallel.h"
 #include "tutti.h"
 
@@ -27,13 +28,8 @@ using tutti::Call;
 using tutti::Collective;
 using tutti::Communicator;
 using tutti::DataType;
+using tutti::median;
 using Clock = std::chrono::steady_clock;
-
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// Median times of one call of each of `ways`, in turn.
 std::vector<double> in_turn(Communicator& comm, int turns, int calls,

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bench/median.h"
 #include "bench/peers/barrier.h"
 #include "bench/peers/pattern.h"
 #include "bench/peers/turns.h"
@@ -62,12 +63,6 @@ int spins = 2000;
 
 double microseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 bool takes_part(const Job& job) { return job.collective != Collective::send_recv || job.rank < 2; }

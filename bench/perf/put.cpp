@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "bench/command_line.h"
+#include "bench/median.h"
 #include "core/settings.h"
 #include "tutti.h"
 
@@ -50,11 +51,6 @@ int calls_of(const PutOptions& options, std::size_t bytes) {
   const auto fit = static_cast<int>(
       std::min<std::size_t>(budget / std::max(bytes, std::size_t{1}), std::size_t{1} << 30));
   return std::clamp(fit, std::min(options.iterations, 10), options.iterations);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 class PutBench {

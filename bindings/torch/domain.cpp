@@ -7,7 +7,6 @@
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/convolution.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/max_pool1d.h>
 #include <ATen/ops/max_pool2d.h>
@@ -18,11 +17,11 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
+#include "bindings/torch/domain_cells.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 
@@ -34,56 +33,23 @@ using torch::autograd::variable_list;
 
 namespace {
 
-using Sizes = std::vector<std::int64_t>;
-
-Sizes sizes_of(const Tensor& x, const engines::Box& box) {
-  Sizes sizes{x.size(0), x.size(1)};
-  for (const engines::Range& r : box) sizes.push_back(r.size());
-  return sizes;
-}
-
-/// The cells `part` of a tensor that has those of `whole`.
-Tensor cells_of(Tensor x, const engines::Box& whole, const engines::Box& part) {
-  for (std::size_t d = 0; d < whole.size(); ++d) {
-    x = x.narrow(static_cast<std::int64_t>(d) + 2, part[d].begin - whole[d].begin, part[d].size());
-  }
-  return x;
-}
-
-Sizes each(const std::vector<engines::Stencil>& stencils, std::int64_t engines::Stencil::*member) {
-  Sizes result;
-  for (const engines::Stencil& s : stencils) result.push_back(s.*member);
-  return result;
-}
-
-struct KeptHalo final : torch::CustomClassHolder {
-  explicit KeptHalo(std::shared_ptr<engines::Halo> h) : halo(std::move(h)) {}
-  const std::shared_ptr<engines::Halo> halo;
-};
-
 struct HaloFunction : torch::autograd::Function<HaloFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x,
                         const std::shared_ptr<engines::Halo>& halo) {
-    ctx->saved_data["halo"] = c10::IValue::make_capsule(c10::make_intrusive<KeptHalo>(halo));
+    keep(*ctx, halo);
     Tensor padded = at::empty(sizes_of(x, halo->padded()), x.options());
     halo->insert(x.const_data_ptr(), padded.mutable_data_ptr());
     halo->exchange(padded.mutable_data_ptr());
     return padded;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
-    const auto kept =
-        c10::static_intrusive_pointer_cast<KeptHalo>(ctx->saved_data["halo"].toCapsule());
+    const auto halo = kept_in<std::shared_ptr<engines::Halo>>(*ctx);
     Tensor padded = gradients[0].clone(at::MemoryFormat::Contiguous);
-    Tensor dx = at::empty(sizes_of(padded, kept->halo->own()), padded.options());
-    kept->halo->exchange_backward(padded.mutable_data_ptr());
-    kept->halo->extract(padded.const_data_ptr(), dx.mutable_data_ptr());
+    Tensor dx = at::empty(sizes_of(padded, halo->own()), padded.options());
+    halo->exchange_backward(padded.mutable_data_ptr());
+    halo->extract(padded.const_data_ptr(), dx.mutable_data_ptr());
     return {dx, Tensor()};
   }
-};
-
-struct KeptAxis final : torch::CustomClassHolder {
-  explicit KeptAxis(parallel::Axis* a) : axis(a) {}
-  parallel::Axis* const axis;
 };
 
 /// Sums over the ranks; `sums` is float64.
@@ -115,7 +81,7 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
                         parallel::Axis* axis) {
     const Tensor normed = (x - along(mean, x)) * along(inverse, x);
     ctx->save_for_backward({normed, weight, inverse});
-    ctx->saved_data["axis"] = c10::IValue::make_capsule(c10::make_intrusive<KeptAxis>(axis));
+    keep(*ctx, axis);
     ctx->saved_data["count"] = count;
     return normed * along(weight, x) + along(bias, x);
   }
@@ -124,9 +90,7 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
     const Tensor &normed = kept[0], &weight = kept[1], &inverse = kept[2], &dy = gradients[0];
     const Tensor dbias = per_channel(dy), dweight = per_channel(dy * normed);
     const Tensor sums = at::cat({dbias, dweight});
-    const auto axis =
-        c10::static_intrusive_pointer_cast<KeptAxis>(ctx->saved_data["axis"].toCapsule());
-    add_up(*axis->axis, sums);
+    add_up(*kept_in<parallel::Axis*>(*ctx), sums);
     const auto means = (sums / ctx->saved_data["count"].toDouble()).to(dy.scalar_type()).chunk(2);
     const Tensor dx =
         (dy - along(means[0], dy) - normed * along(means[1], dy)) * along(weight * inverse, dy);
@@ -153,7 +117,7 @@ DomainHalo::DomainHalo(parallel::Axis& axis, const engines::HaloShape& shape)
   }
 }
 
-Tensor DomainHalo::forward(const Tensor& x, double beyond) const {
+void DomainHalo::check(const Tensor& x) const {
   const engines::Halo& halo = *engine_;
   const bool fits = x.defined() && x.device().is_cpu() &&
                     x.scalar_type() == scalar_type(shape_.type) &&
@@ -168,6 +132,11 @@ Tensor DomainHalo::forward(const Tensor& x, double beyond) const {
                             "on the CPU, not {}",
                             shape_.name, name(shape_.type), cells, shape_.outer, describe(x)));
   }
+}
+
+Tensor DomainHalo::forward(const Tensor& x, double beyond) const {
+  check(x);
+  const engines::Halo& halo = *engine_;
   const Tensor padded = HaloFunction::apply(x.contiguous(), engine_);
   const engines::Box reads = halo.layout().reads(halo.output());
   const Tensor read = cells_of(padded, halo.padded(), reads);
@@ -179,30 +148,6 @@ Tensor DomainHalo::forward(const Tensor& x, double beyond) const {
     padding.insert(padding.end(), {field[d].begin - reads[d].begin, reads[d].end - field[d].end});
   }
   return at::constant_pad_nd(cells_of(read, reads, field), padding, beyond);
-}
-
-DomainConvolution::DomainConvolution(parallel::Axis& axis, const engines::HaloShape& shape,
-                                     std::int64_t in, std::int64_t out, bool has_bias)
-    : Module(shape.name), shape_(shape), halo_(axis, shape) {
-  const at::NoGradGuard no_grad;
-  Sizes sizes{out, in};
-  const Sizes kernel = each(shape.stencils, &engines::Stencil::kernel);
-  sizes.insert(sizes.end(), kernel.begin(), kernel.end());
-  double inputs = static_cast<double>(in);
-  for (const std::int64_t taps : kernel) inputs *= static_cast<double>(taps);
-  const double most = 1 / std::sqrt(inputs);
-  const auto uniform = [&](const Sizes& of) {
-    return at::empty(of, scalar_type(shape.type)).uniform_(-most, most);
-  };
-  weight = register_parameter("weight", uniform(sizes));
-  if (has_bias) bias = register_parameter("bias", uniform({out}));
-}
-
-Tensor DomainConvolution::forward(const Tensor& x) const {
-  const Sizes none(shape_.stencils.size(), 0);
-  return at::convolution(halo_.forward(x), weight, bias,
-                         each(shape_.stencils, &engines::Stencil::stride), none,
-                         each(shape_.stencils, &engines::Stencil::dilation), false, none, 1);
 }
 
 DomainPooling::DomainPooling(parallel::Axis& axis, const engines::HaloShape& shape, Kind kind)

@@ -16,8 +16,9 @@
 // data-parallel ranks for the weights: give DataParallel or FullyShard the fused axis. Its average
 // is the gradient of the sum of losses if a rank's loss is its part of the sum times the ranks.
 //
-// Forwards and backwards are collective over the axis, in the same order on all ranks. Halos are
-// waited for: a program of its own may compute the interior meanwhile (halo.h).
+// Forwards and backwards are collective over the axis, in the same order on all ranks. A
+// convolution computes its interior while its halo travels, and the gradients of its weights while
+// those of the halo do. Poolings wait for their halos.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,10 @@ class DomainHalo {
   /// that its output cells read [samples, channels, cells ...]: an operation without padding makes
   /// these of it. Beyond edges of zeros are zeros, or `beyond`.
   Tensor forward(const Tensor& x, double beyond = 0) const;
+  /// Throws Error(invalid_argument) for what forward() does not take.
+  void check(const Tensor& x) const;
   parallel::domain::Halo& engine() const { return *engine_; }
+  const std::shared_ptr<parallel::domain::Halo>& shared_engine() const { return engine_; }
 
  private:
   const parallel::domain::HaloShape shape_;
@@ -51,9 +55,11 @@ class DomainHalo {
 class DomainConvolution : public torch::nn::Module {
  public:
   /// `shape.outer` is samples x `in`. Begins as torch's convolutions do; all ranks with the same
-  /// seed have the same weights.
+  /// seed have the same weights. With `overlap` it computes while halos travel, in more and smaller
+  /// operations: for links between hosts. Inside of a host it is faster without.
   DomainConvolution(parallel::Axis& axis, const parallel::domain::HaloShape& shape, std::int64_t in,
-                    std::int64_t out, bool has_bias = true);
+                    std::int64_t out, bool has_bias = true, bool overlap = false);
+  /// Cannot be differentiated twice.
   Tensor forward(const Tensor& x) const;
   const DomainHalo& halo() const { return halo_; }
 
@@ -62,6 +68,7 @@ class DomainConvolution : public torch::nn::Module {
 
  private:
   const parallel::domain::HaloShape shape_;
+  const bool overlap_;
   const DomainHalo halo_;
 };
 

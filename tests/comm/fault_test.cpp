@@ -353,6 +353,7 @@ TEST(Stops, AreWaitedForAndReportedAndTheJobGoesOn) {
     job.stop(stopped);
     for (std::size_t r = 0; r < 3; ++r) {
       if (r == stopped) continue;
+      EXPECT_TRUE(job.says(r, "has been waiting in step")) << job.text(r);
       EXPECT_TRUE(job.falls_silent(r, 700ms));
       EXPECT_EQ(job.count(r, "FIRST"), 0U) << job.text(r);
       EXPECT_EQ(job.count(r, "has been waiting in step"), 1U) << job.text(r);

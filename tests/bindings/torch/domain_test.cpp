@@ -3,9 +3,13 @@
 #include "bindings/torch/domain.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +17,7 @@
 
 #include "bindings/torch/data_parallel.h"
 #include "parallel/mesh.h"
+#include "parallel/throttled_axis.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti::libtorch {
@@ -111,9 +116,11 @@ void expect_equals(const std::vector<Dimension>& dimensions, std::int64_t channe
 }
 
 void expect_convolution(const std::vector<Dimension>& dimensions,
-                        const std::vector<Stencil>& stencils) {
-  SCOPED_TRACE(fmt::format("{} dimensions, {} ranks, kernel {}, stride {}", dimensions.size(),
-                           ranks_of(dimensions), stencils[0].kernel, stencils[0].stride));
+                        const std::vector<Stencil>& stencils, bool overlap = false) {
+  SCOPED_TRACE(fmt::format("{} dimensions, {} ranks, kernel {}, stride {}, overlap {}",
+                           dimensions.size(), ranks_of(dimensions), stencils[0].kernel,
+                           stencils[0].stride, overlap));
+  if (!overlap) expect_convolution(dimensions, stencils, true);
   std::vector<std::int64_t> kernel{4, 3}, stride, dilation, padding, around, none;
   for (const Stencil& s : stencils) {
     kernel.push_back(s.kernel);
@@ -133,8 +140,8 @@ void expect_convolution(const std::vector<Dimension>& dimensions,
                                1);
       },
       [&](parallel::Axis& axis, std::shared_ptr<void>& keep) {
-        const auto conv =
-            std::make_shared<DomainConvolution>(axis, shape_of(dimensions, stencils, 3), 3, 4);
+        const auto conv = std::make_shared<DomainConvolution>(
+            axis, shape_of(dimensions, stencils, 3), 3, 4, true, overlap);
         keep = conv;
         const auto& halo = conv->halo().engine();
         return Made{[conv](const Tensor& x) { return conv->forward(x); }, halo.own(), halo.output(),
@@ -218,6 +225,50 @@ TEST(TorchDomain, NormsOverTheCellsOfAllRanks) {
                     },
                     own, own, norm.get()};
       });
+}
+
+/// On a link that takes half as long as the forward computes.
+TEST(TorchDomain, AConvolutionHidesItsHalo) {
+  using namespace std::chrono_literals;
+  using Clock = std::chrono::steady_clock;
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const Stencil three{.kernel = 3, .padding = 1};
+  const HaloShape shape =
+      shape_of({{"y", 512, 2}, {"x", 128, 1, Edge::periodic}}, {three, three}, 8);
+  test::run_thread_ranks(2, [&](Communicator& world) {
+    parallel::CommunicatorAxis beneath(world);
+    std::chrono::nanoseconds works = 0ns, waits[2][2]{{1h, 1h}, {1h, 1h}};
+    for (int attempt = 0; attempt < 9; ++attempt) {
+      // The first attempt measures the work.
+      parallel::ThrottledAxis link(beneath, {.bytes_per_second = 1e15, .latency = works / 2});
+      const DomainConvolution convolution(link, shape, 8, 8, true, true);
+      const DomainHalo halo(link, shape);
+      for (const bool hides : {false, true}) {
+        const Tensor x = at::ones({kSamples, 8, 256, 128}, at::kDouble).requires_grad_();
+        const auto begin = Clock::now();
+        link.reset_traffic();
+        const Tensor y = hides ? convolution.forward(x) : halo.forward(x);
+        auto& [forward, backward] = waits[hides ? 1 : 0];
+        if (works > 0ns) forward = std::min(forward, link.traffic().waited);
+        if (hides && works == 0ns) {
+          double mine = std::chrono::duration<double>(Clock::now() - begin).count(), all = 0;
+          beneath.run(parallel::call_of(Collective::all_reduce, &mine, &all, 1, DataType::float64,
+                                        ReduceKind::min));
+          works = std::chrono::nanoseconds(static_cast<std::int64_t>(all * 1e9));
+          break;
+        }
+        link.reset_traffic();
+        y.sum().backward();
+        if (works > 0ns) backward = std::min(backward, link.traffic().waited);
+      }
+    }
+    for (const int way : {0, 1}) {
+      EXPECT_GE(waits[0][way], works / 4) << way;
+      EXPECT_LE(waits[1][way], waits[0][way] / 2) << way;
+    }
+  });
+  at::set_num_threads(threads);
 }
 
 TEST(TorchDomain, SaysWhatDoesNotFit) {

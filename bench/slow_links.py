@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""All-reduces between hosts whose links have a given rate, in two ways, in turn (A B B A ...).
+
+    bench/slow_links.py eight_bits [--hosts 2] [--build build] [--turns 5] [--mbit 1000] [-b 1M] [-e 64M] [-f 4]
+    bench/slow_links.py stripes ...
+
+    eight_bits  bfloat16 as it is, and in 8 bits (docs/low-precision.md)
+    stripes     float32 over one of four links, and over all four (docs/hosts.md)
+
+Hosts are network namespaces (root, iproute2) with a rank each; the machine is to be idle. Prints a table in
+Markdown: medians of the turns in ms, the quartiles of the ratio, and the ratio of the medians.
+"""
+import argparse
+import pathlib
+import re
+import statistics
+import tempfile
+
+from namespaces import namespaces, run_on_hosts
+
+# Names, options of the benchmark, settings.
+WAYS = {
+    "eight_bits": [("bfloat16", ["-d", "bfloat16"], {}),
+                   ("8 bits", ["-d", "bfloat16", "--compress", "8bit"], {})],
+    "stripes": [("one link", [], {"TUTTI_TCP_STREAMS": "1"}),
+                ("four links", [], {"TUTTI_TCP_STREAMS": "0"})],
+}  # fmt: skip
+
+
+def times_of(text):
+    """ms by size, out of place."""
+    rows = re.findall(r"^ +(\d+) +\d+ +\w+ +\w+ +-?\d+ +([\d.]+) ", text, re.M)
+    if not rows:
+        raise SystemExit(f"no times in\n{text}")
+    return {int(size): float(us) / 1000 for size, us in rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=WAYS)
+    parser.add_argument("--build", type=pathlib.Path, default="build")
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--mbit", type=int, default=1000, help="of each link")
+    parser.add_argument("-n", default="5", help="calls of a turn")
+    parser.add_argument("-b", default="1M", help="the least size")
+    parser.add_argument("-e", default="64M", help="the largest")
+    parser.add_argument("-f", default="4", help="the factor between them")
+    a = parser.parse_args()
+    build = a.build.resolve()
+    ways = WAYS[a.what]
+    perf = [build / "bin/all_reduce_perf", "-b", a.b, "-e", a.e, "-f", a.f, "-n", a.n, "-w", 1, "-c", 0]
+    tutti = [build / "bin/tutti", "run", "-n", a.hosts]
+    turns = {name: [] for name, _, _ in ways}
+    links = 4 if a.what == "stripes" else 1
+    with tempfile.TemporaryDirectory() as folder, namespaces(a.hosts, links, a.mbit) as hosts:
+        for turn in range(a.turns):
+            for name, options, settings in ways if turn % 2 == 0 else ways[::-1]:
+                text = run_on_hosts(tutti, 1, perf + options, hosts, folder, **settings)
+                turns[name].append(times_of(text))
+    first, second = turns.values()
+    print(f"| {a.hosts} hosts, {a.mbit} Mbit/s | {ways[0][0]}, ms | {ways[1][0]}, ms | ratio | quartiles |")
+    print("|---|---|---|---|---|")
+    for size in first[0]:
+        one, other = (statistics.median(t[size] for t in w) for w in (first, second))
+        ratios = sorted(f[size] / s[size] for f, s in zip(first, second))
+        low, high = ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]
+        print(f"| {size} | {one:.2f} | {other:.2f} | {one / other:.2f} | {low:.2f} to {high:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
