@@ -73,7 +73,8 @@ class Arm(Machine):
         }
         self.environment = {
             "_PYTHON_HOST_PLATFORM": "linux-aarch64",
-            "AUDITWHEEL_LD_LIBRARY_PATH": f"{self.sysroot}/usr/lib/aarch64-linux-gnu",
+            "AUDITWHEEL_LD_LIBRARY_PATH": ":".join(
+                f"{self.sysroot}/{where}/aarch64-linux-gnu" for where in ["usr/lib", "lib"]),
         }
 
     def prepare(self):

@@ -9,6 +9,7 @@ is tried in an emulator, with the Python in SYSROOT (cmake/sysroot.sh).
 import os
 import pathlib
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -80,6 +81,11 @@ def files():
 def test_the_tag_is_what_auditwheel_finds():
     show = subprocess.run([sys.executable, "-m", "auditwheel", "show", WHEEL], capture_output=True, text=True)
     assert f'"{PLATFORM}"' in show.stdout, show.stdout + show.stderr
+
+
+def test_it_installs_where_the_documentation_says():
+    glibc = re.match(r"manylinux_2_(\d+)_", PLATFORM)
+    assert glibc and int(glibc[1]) <= 35, PLATFORM
 
 
 def test_it_is_smaller_than_20_MB():
