@@ -114,15 +114,20 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   Wire& wire(int member) { return remote(member).wire(); }
   /// What carries the bytes to rank `member`, for people.
   std::string carrier_to(int member);
-  /// Whether nothing more will come from rank `member`, as far as this rank has heard.
-  bool is_lost(int member);
-  /// The same, also where only the kernel has heard yet that it has hung up.
+  /// Those from which nothing more will come, as far as this rank has heard.
+  std::vector<int> lost();
+  /// Whether nothing more will come from `member`, also where only the kernel has heard yet that it
+  /// has hung up.
   bool has_hung_up(int member);
   /// Takes in what has come, and sends on what was left, over all wires.
   void poll();
   /// Sleeps until something comes over one of the wires, there is room for unsent data, a thread
   /// calls wake(), or that long; not at all where `ready`.
   void sleep(std::chrono::nanoseconds most, const std::function<bool()>& ready);
+  /// For a thread that will sleep on its doorbell instead: until a thread polls again, the reactor
+  /// moves the data, and so rings. False: something is left to be sent, or has to be asked for,
+  /// which a thread does sooner.
+  bool leave_to_reactor();
   /// What `ready` is about may have changed.
   void wake();
   /// Whether all that may come ends sleep(). Devices, and UCX, may have to be asked.
