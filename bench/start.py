@@ -23,8 +23,21 @@ COLUMNS = ("created", "called", "cpu", "switches", "connections")
 
 
 def ip(*words):
-    """Deleting a namespace takes long while others end."""
     subprocess.run(["ip", *map(str, words)], check=True, timeout=120)
+
+
+def delete(space):
+    """Ends what runs there, and tries again where that takes long."""
+    for _ in range(60):
+        if not pathlib.Path("/run/netns", space).exists():
+            return
+        pids = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout.split()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        if subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL).returncode != 0:
+            time.sleep(1)
+    print(f"the network namespace {space} is left", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -47,15 +60,10 @@ def namespaces(count):
             ip("-n", switch, "link", "set", f"to{h}", "master", "br0", "up")
         yield hosts
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for interruption in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(interruption, signal.SIG_IGN)
         for space in made:
-            for pid in subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout.split():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
-            try:
-                ip("netns", "del", space)
-            except subprocess.SubprocessError as error:
-                print(error, file=sys.stderr)
+            delete(space)
 
 
 def opened(spaces):

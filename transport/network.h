@@ -11,6 +11,8 @@
 // - Another thread that moves something meanwhile, or fails, rings the doorbell in the set. A
 //   thread looks once more after it has said that it sleeps, so none sleeps while there is
 //   something for it.
+// - A rank of this host that has something for such a thread cannot wake it. So where there are
+//   others, a thread that has waited for 10 ms sleeps on its doorbell, and the reactor listens.
 // - When no thread has polled for 10 ms and none sleeps, the reactor listens to the set, until a
 //   thread does again. There is always room for what comes, so a message to a rank that computes
 //   does not get stuck.
