@@ -32,10 +32,10 @@ Failure absence(const Members& members, int rank, bool died) {
 }
 
 std::optional<Failure> absence_elsewhere(const Members& members, Network* network) {
-  for (int r = 0; network != nullptr && r < members.size(); ++r) {
-    if (!members.same_host(r) && network->is_lost(members.member(r))) {
-      return absence(members, r, true);
-    }
+  if (network == nullptr) return std::nullopt;
+  for (const int member : network->lost()) {
+    const int rank = members.rank_of(member);
+    if (rank >= 0) return absence(members, rank, true);
   }
   return std::nullopt;
 }
@@ -83,7 +83,7 @@ void ControlBlocks::get_segment(std::size_t bytes, std::size_t mapped, Deadline 
   HostPeers& host_peers = members_.host_peers();
   std::vector<int> here;
   for (const int r : members_.ranks_here()) here.push_back(members_.member(r));
-  const auto look_every = among(here.size(), std::chrono::milliseconds(20));
+  constexpr auto look_every = std::chrono::milliseconds(100);
   const std::uint64_t key = members_.key(members_.ranks_here().front());
   const int from = host_peers.pass_from(here);
   if (from < 0) segment_ = SharedMemory::create(Nameplate::kSegment, bytes, mapped);

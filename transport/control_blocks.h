@@ -63,7 +63,7 @@ class ControlBlocks {
 
 /// Rank `rank` of the new communicator died before it joined, or did not come in time.
 Failure absence(const Members& members, int rank, bool died);
-/// The absence of the first rank of another host that is lost; none: all may come.
+/// The absence of a rank of another host that is lost; none: all may come.
 std::optional<Failure> absence_elsewhere(const Members& members, Network* network);
 
 }  // namespace tutti

@@ -145,6 +145,16 @@ int Diagnostics::end_of_line(int peer, Clock::time_point recently) const {
   return peer;
 }
 
+int Diagnostics::asked_end_of_line(int peer, Clock::time_point recently) {
+  const Deadline deadline = Clock::now() + 1s;
+  for (int asked = -1;;) {
+    const int end = end_of_line(peer, recently);
+    if (end == asked || !is_far(end) || Clock::now() >= deadline) return end;
+    refresh({&end, 1}, deadline);
+    asked = end;
+  }
+}
+
 std::string Diagnostics::progress_text(int peer) const {
   const ControlBlock& c = blocks_.of(peer);
   const std::uint64_t progress = c.progress.load(std::memory_order_relaxed);

@@ -54,6 +54,8 @@ class Diagnostics {
   /// `peer` waits, and so on, to the first that has not waited since `recently`. Where they wait in
   /// a circle: `peer`.
   int end_of_line(int peer, std::chrono::steady_clock::time_point recently) const;
+  /// The same, once the rank there has been asked, also on another host: takes a second at most.
+  int asked_end_of_line(int peer, std::chrono::steady_clock::time_point recently);
   /// "step 3 of its operation #12": the last one that rank `peer` has finished.
   std::string progress_text(int peer) const;
   /// "; a call of rank 1 was refused: ...", if that is the last thing that rank `peer` has called;

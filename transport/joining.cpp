@@ -32,6 +32,7 @@ bool Joining::decide(State state, int by, const Failure* failure) {
     if (failure != nullptr) failure_ = *failure;
   }
   if (failure != nullptr) blocks_.record(*failure);
+  blocks_.ring_here();
   return true;
 }
 

@@ -11,6 +11,8 @@
 // - Another thread that moves something meanwhile, or fails, rings the doorbell in the set. A
 //   thread looks once more after it has said that it sleeps, so none sleeps while there is
 //   something for it.
+// - A rank of this host that has something for such a thread cannot wake it. So where there are
+//   others, a thread that has waited for 10 ms sleeps on its doorbell, and the reactor listens.
 // - When no thread has polled for 10 ms and none sleeps, the reactor listens to the set, until a
 //   thread does again. There is always room for what comes, so a message to a rank that computes
 //   does not get stuck.
@@ -114,15 +116,20 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   Wire& wire(int member) { return remote(member).wire(); }
   /// What carries the bytes to rank `member`, for people.
   std::string carrier_to(int member);
-  /// Whether nothing more will come from rank `member`, as far as this rank has heard.
-  bool is_lost(int member);
-  /// The same, also where only the kernel has heard yet that it has hung up.
+  /// Those from which nothing more will come, as far as this rank has heard.
+  std::vector<int> lost();
+  /// Whether nothing more will come from `member`, also where only the kernel has heard yet that it
+  /// has hung up.
   bool has_hung_up(int member);
   /// Takes in what has come, and sends on what was left, over all wires.
   void poll();
   /// Sleeps until something comes over one of the wires, there is room for unsent data, a thread
   /// calls wake(), or that long; not at all where `ready`.
   void sleep(std::chrono::nanoseconds most, const std::function<bool()>& ready);
+  /// For a thread that will sleep on its doorbell instead: until a thread polls again, the reactor
+  /// moves the data, and so rings. False: something is left to be sent, or has to be asked for,
+  /// which a thread does sooner.
+  bool leave_to_reactor();
   /// What `ready` is about may have changed.
   void wake();
   /// Whether all that may come ends sleep(). Devices, and UCX, may have to be asked.

@@ -169,6 +169,13 @@ void Network::set_listening() {
   reactor_->change(data_.fd(), EPOLLIN);
 }
 
+bool Network::leave_to_reactor() {
+  const auto has_work = [](const auto& r) { return r->wire().has_work(); };
+  if (!hears_all() || std::ranges::any_of(all_remote(), has_work)) return false;
+  if (!listening_.load()) set_listening();
+  return true;
+}
+
 std::optional<Reactor::Time> Network::watch_data(Reactor::Time now) {
   // In this order: a thread that wakes after the load of sleepers_ starts the ticks again
   // (end_sleep()).

@@ -1,6 +1,7 @@
 // The notes that communicators send to each other over a Network (network.h), and the news of ranks
 // that have left them or are lost. A note may come before its communicator is there, and is kept;
 // or after it is over, and is answered.
+#include <algorithm>
 #include <cstring>
 
 #include "transport/network.h"
@@ -31,13 +32,15 @@ void Network::join(std::uint64_t group, Listener& listener) {
   for (const auto& [member, lost] : lost_) listener.on_lost(member, lost.how, lost.why);
 }
 
-bool Network::is_lost(int member) {
+std::vector<int> Network::lost() {
   const std::lock_guard lock(listeners_mutex_);
-  return lost_.contains(member);
+  std::vector<int> members;
+  for (const auto& [member, lost] : lost_) members.push_back(member);
+  return members;
 }
 
 bool Network::has_hung_up(int member) {
-  if (is_lost(member)) return true;
+  if (std::ranges::count(lost(), member) > 0) return true;
   const auto rank = find(member);
   return rank != nullptr && rank->has_hung_up();
 }

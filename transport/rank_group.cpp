@@ -19,6 +19,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How often a rank that waits for others to join looks for those that will not: seldom, as there
+// may be many for a core, and what they wait for rings.
+constexpr auto kLookAtFirst = std::chrono::microseconds(50);
+constexpr auto kLookEvery = std::chrono::milliseconds(200);
 constexpr auto kReasonPatience = std::chrono::milliseconds(200);
 
 std::vector<LinkPeer> link_peers(const Members& members, const ControlBlocks& blocks) {
@@ -71,7 +75,8 @@ RankGroup::RankGroup(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Netw
   control().state.store(kJoined, std::memory_order_release);
   ControlBlock& first = blocks_.first_here();
   if (!cma) first.without_cma.fetch_add(1, std::memory_order_relaxed);
-  first.joined.fetch_add(1, std::memory_order_acq_rel);
+  const std::uint32_t before = first.joined.fetch_add(1, std::memory_order_acq_rel);
+  if (before + 1 == ranks_here().size()) blocks_.ring_here();
   join_host(deadline);
   if (Joining* const joining = liveness_.joining()) join_other_hosts(*joining, deadline);
   liveness_.begin();
@@ -114,13 +119,23 @@ Joining::State RankGroup::decide_here(Joining::State state) {
   return is_first ? state : static_cast<Joining::State>(word);
 }
 
+void RankGroup::wait_to_join(Clock::time_point begun, const std::function<bool()>& done) {
+  throw_if_stopping();
+  Doorbell* const own[] = {&control().doorbell};
+  sleep_unless(own, done,
+               std::clamp<Clock::duration>((Clock::now() - begun) / 8, kLookAtFirst, kLookEvery));
+}
+
 void RankGroup::join_host(Deadline deadline) {
   const auto begun = Clock::now();
   const Joining* const joining = liveness_.joining();
   const ControlBlock& first = blocks_.first_here();
   const auto has_joined = [&](int r) { return blocks_.has_joined(r); };
   // acquire: what the others have said of themselves is seen.
-  while (first.joined.load(std::memory_order_acquire) < ranks_here().size()) {
+  const auto all_have = [&] {
+    return first.joined.load(std::memory_order_acquire) >= ranks_here().size();
+  };
+  while (!all_have()) {
     if (joining != nullptr && joining->state() == Joining::kFailed) liveness_.throw_failure();
     if (Clock::now() > deadline) {
       const auto missing = std::ranges::find_if_not(ranks_here(), has_joined);
@@ -134,7 +149,7 @@ void RankGroup::join_host(Deadline deadline) {
     if (absent != ending.end()) give_up(absence(*this, *absent, true));
     // One may have died after it had joined, and before it was counted.
     if (!ending.empty() && std::ranges::all_of(ranks_here(), has_joined)) break;
-    pause_in_wait(begun, ranks_here().size());
+    wait_to_join(begun, all_have);
   }
   cma_everywhere_ = first.without_cma.load(std::memory_order_relaxed) == 0;
   if (joining == nullptr && decide_here(Joining::kDone) == Joining::kFailed) {
@@ -184,7 +199,7 @@ void RankGroup::join_other_hosts(Joining& joining, Deadline deadline) {
                        "({}), or one that it speaks for, has not said that it is there",
                        rank(), missing, missing < 0 ? "none" : process_text(missing))});
     }
-    pause_in_wait(begun);
+    wait_to_join(begun, [&] { return joining.state() >= Joining::kDone; });
   }
 }
 

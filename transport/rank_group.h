@@ -91,6 +91,9 @@ class RankGroup : public Members {
   /// Where there is one host: says whether all ranks have joined. Returns what the first to say so
   /// has said.
   Joining::State decide_here(Joining::State state);
+  /// Sleeps until `done`, of which the ranks of this host are rung, or until it is time to look
+  /// around again, in a wait that has `begun` then.
+  void wait_to_join(std::chrono::steady_clock::time_point begun, const std::function<bool()>& done);
   /// One rank of each host speaks for it to the other hosts: the first that is not ending.
   bool speaks_for_host() const;
 

@@ -125,6 +125,8 @@ class OutLink final : public RemoteDoorbell {
   }
   /// Message `number`, and all before it, have left this process.
   void sent(std::uint64_t number) { sent_.store(number, std::memory_order_release); }
+  /// All has left this process that had not.
+  void ring_owner() { ring(owner_); }
   /// As take_back(), of messages that have not been passed.
   void copy_unpassed(const std::byte* begin, const std::byte* end);
 

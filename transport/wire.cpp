@@ -204,6 +204,7 @@ void Wire::stop_taking(InLink& link) {
 void Wire::note_freed(InLink& link) {
   if (!link.listed) owing_.push_back(&link);
   link.listed = true;
+  owes_more_ = true;
   owes_much_ = owes_much_ || link.owes_much();
 }
 
@@ -265,6 +266,7 @@ void Wire::credit(InLink& link) {
   const std::lock_guard lock(mutex_);
   if (!link.listed) owing_.push_back(&link);
   link.listed = true;
+  owes_more_ = true;
   if (link.owes_much()) push();
   if (settle()) owner_.on_moved();
 }
@@ -401,8 +403,12 @@ bool Wire::is_over() {
 
 bool Wire::settle() {
   const bool unsent = !closed_ && has_unsent();
-  if (std::exchange(unsent_, unsent) && !unsent) moved_ = true;
-  const bool has_work = unsent || (!closed_ && !owing_.empty());
+  if (std::exchange(unsent_, unsent) && !unsent) {
+    moved_ = true;
+    for (const auto& [name, link] : outs_) link->ring_owner();
+  }
+  const bool owes = owes_more_ && !owing_.empty();
+  const bool has_work = started_ && !closed_ && (unsent || owes);
   if (has_work_.load(std::memory_order_relaxed) != has_work) {
     has_work_.store(has_work, std::memory_order_release);
   }

@@ -297,6 +297,7 @@ class Wire final : Endpoint::Sink {
   std::atomic<bool> has_work_{false};
   bool moved_ = false, unsent_ = false;  // since, and as of, settle()
   bool owes_much_ = false;               // of what is taken as it comes, since drive()
+  bool owes_more_ = false;               // whether senders need to know of what they do not
 };
 
 }  // namespace tutti

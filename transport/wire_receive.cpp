@@ -97,6 +97,7 @@ Endpoint::Heard Wire::on_notice(std::uint32_t notice) {
 
 Endpoint::Heard Wire::has_come(const MessageHeader& h, InLink* link) {
   ++events_;
+  owes_more_ = true;  // what was freed before may be what the sender lacks by now
   for (std::uint32_t i = 0; link != nullptr && i <= h.more; ++i) {
     const MessageHeader m = h.in_run(i);
     if (!link->arrived(m.number, m.tag, m.bytes, m.at)) return Heard::wrong;

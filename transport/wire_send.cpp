@@ -204,6 +204,8 @@ void Wire::push_credits(bool idle) {
     owing_[l] = owing_.back();
     owing_.pop_back();
   }
+  // The rest goes along with messages.
+  if (idle) owes_more_ = false;
   if (control != nullptr && !idle) push_controls();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -18,6 +19,9 @@ namespace {
 
 /// Algorithms that come first in the table are simpler, and a prediction is not as exact as that.
 constexpr double kClearlyBetter = 0.97;
+/// Of many ranks, one part says already which algorithms are slower than this. (Others' parts may
+/// take a little less time, where there is more to move than the memory's bandwidth allows.)
+constexpr double kFarWorse = 2;
 /// What the kernel copies counts as so much longer: what that takes has varied by a factor of two
 /// on one machine, while slots stayed within a third (docs/experiments.md#copies-by-the-kernel).
 constexpr double kCopiesMayTake = 4.0 / 3;
@@ -103,12 +107,29 @@ const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
   }
   Workload rounded = workload;
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
-  const auto predicted = [&](const Algorithm& a, const Prediction&) {
+  const auto predicted_from = [&](Parts parts, const Algorithm& a) {
     if (!may_serve(a, workload)) return Prediction{};
-    Prediction p = predict(a, rounded, memory_->platform);
+    Prediction p = predict(a, rounded, memory_->platform, parts);
     if (a.windows && workload.access == Access::copies) p.ns *= kCopiesMayTake;
     return p;
   };
+  const auto from_one = [&](const Algorithm& a, const Prediction&) {
+    return predicted_from(Parts::one, a);
+  };
+  double most = std::numeric_limits<double>::infinity();
+  const auto predicted = [&](const Algorithm& a, const Prediction& best) {
+    if (std::isfinite(most)) {
+      const Prediction least = from_one(a, best);
+      if (!least.possible || least.ns > most) return Prediction{};
+    }
+    return predicted_from(Parts::typical, a);
+  };
+  if (memory_->platform.ranks > kMostSimulatedRanks) {
+    const Algorithm* const hopeful = fastest(workload.collective, 1, from_one).algorithm;
+    const Prediction p =
+        hopeful != nullptr ? predicted_from(Parts::typical, *hopeful) : Prediction{};
+    if (p.possible) most = kFarWorse * p.ns;
+  }
   chosen = fastest(workload.collective, kClearlyBetter, predicted).algorithm;
   if (chosen == nullptr) {
     // Any algorithm will do: binding it says what is wrong with the links.

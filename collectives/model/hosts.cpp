@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
+#include <span>
+#include <vector>
 
 #include "collectives/model/predict.h"
 #include "collectives/text/text.h"
@@ -17,6 +20,18 @@ const Operand* first_across(const RankPlan& plan, const Domains& hosts) {
     return o.is_remote() && !hosts.near(plan.rank, o.rank);
   });
   return found == plan.operands.end() ? nullptr : &*found;
+}
+
+/// Of `ranks`, the first two, the middle one and the last of each host, and `root`.
+std::set<int> some_of_each_host(std::span<const int> ranks, int root, const Domains& hosts) {
+  std::map<int, std::vector<int>> by_host;
+  for (const int r : ranks) by_host[hosts.number_of(r)].push_back(r);
+  std::set<int> some{root};
+  for (const auto& [host, there] : by_host) {
+    some.insert({there.front(), there[std::min<std::size_t>(1, there.size() - 1)],
+                 there[there.size() / 2], there.back()});
+  }
+  return some;
 }
 
 /// `size(part, step, sends)`: of each message that it sends, or takes.
@@ -106,7 +121,9 @@ Use use_of(const Algorithm& algorithm, const PlanRequest& request, const Domains
            const Domains& hosts) {
   std::vector<RankPlan> parts;
   if (!algorithm.windows) return {};
-  for (const int rank : typical_ranks(request.ranks, request.root, hosts)) {
+  // Each rank asks, so a few ranks of a host stand for all of it.
+  for (const int rank :
+       some_of_each_host(typical_ranks(request.ranks, request.root, hosts), request.root, hosts)) {
     parts.push_back(generate(algorithm, request, rank, layout));
     // Most of those that cannot run are known by their first part.
     if (addresses_across(parts.back(), hosts)) break;

@@ -143,7 +143,8 @@ Platform gpu_platform(int ranks) {
           .wide_links = false};
 }
 
-Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& p) {
+Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& p,
+                   Parts parts) {
   Prediction result;
   result.algorithm = &algorithm;
   if (algorithm.windows && workload.access == Access::none) return result;
@@ -158,7 +159,10 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   Plan plan;
   Use use;
   try {
-    for (const int r : typical_ranks(p.ranks, request.root, p.hosts)) {
+    const bool one = parts == Parts::one && !result.simulated;
+    // The last rank, which leads no group.
+    for (const int r :
+         one ? std::vector{p.ranks - 1} : typical_ranks(p.ranks, request.root, p.hosts)) {
       plan.ranks.push_back(generate(algorithm, request, r, layout));
       // Most of those that cannot run are known by their first part.
       if (addresses_across(plan.ranks.back(), p.hosts)) return result;

@@ -84,7 +84,13 @@ struct Prediction {
 /// More ranks than these are not simulated: a choice must not take longer than the calls it is for.
 inline constexpr int kMostSimulatedRanks = 16;
 
-/// Thread-safe. Takes microseconds to a few milliseconds.
-Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& platform);
+/// Of more ranks: from the parts of all ranks of some hosts, or from one part alone, which gives
+/// about the least time that it can be.
+enum class Parts : std::uint8_t { typical, one };
+
+/// Thread-safe. Takes microseconds to a few milliseconds; of many ranks on several hosts, much
+/// longer, unless from one part.
+Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& platform,
+                   Parts parts = Parts::typical);
 
 }  // namespace tutti

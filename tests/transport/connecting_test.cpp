@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -131,6 +134,57 @@ TEST_F(Connecting, ARankThatCannotBeDialledIsAskedToDialOverOthers) {
   const Environment impatient{{{"TUTTI_PEER_TIMEOUT", "0.8"}}};
   meet_behind_a_firewall(6, true, 1600ms);
   meet_behind_a_firewall(6, false, 1600ms);
+}
+
+/// The ends of connections that this process has.
+int connected_sockets() {
+  constexpr int kMost = 1024;
+  int count = 0;
+  for (int fd = 0; fd < kMost; ++fd) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    const bool connected = getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0;
+    if (connected && peer.ss_family == AF_INET) ++count;
+  }
+  return count;
+}
+
+/// Ranks that wait for each other in a line wait for its first rank in the end. If each connected
+/// to it to ask what it does, a late rank of many would have no time for anything else.
+TEST_F(Connecting, ARankForWhichAllWaitIsLeftInPeace) {
+  constexpr int kRanks = 16;
+  const Environment no_stripes{{{"TUTTI_TCP_STREAMS", "1"}}};
+  std::latch counted(1);  // until then nobody ends, or calls anything else
+  run_thread_ranks(kRanks, [&](Communicator& comm) {
+    comm.barrier();  // connects a rank to seven others
+    const int before = connected_sockets();
+    int number = 1;
+    if (comm.rank() == 0) std::this_thread::sleep_for(1500ms);
+    if (comm.rank() > 0) comm.recv(&number, 1, DataType::int32, comm.rank() - 1);
+    if (comm.rank() + 1 < kRanks) {
+      comm.send(&number, 1, DataType::int32, comm.rank() + 1);
+      return counted.wait();
+    }
+    EXPECT_LE(connected_sockets(), before);
+    counted.count_down();
+  });
+}
+
+/// Of a host with more ranks than one, too, the waiting ranks leave the cores to others.
+TEST_F(Connecting, ARankThatWaitsForLongSleeps) {
+  const Environment two_of_a_host{{{"TUTTI_TEST_RANKS_PER_HOST", "2"}}};
+  run_thread_ranks(4, [](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 0) std::this_thread::sleep_for(2s);
+    rusage before{}, after{};
+    getrusage(RUSAGE_THREAD, &before);
+    comm.barrier();
+    getrusage(RUSAGE_THREAD, &after);
+    // It looks around every 50 ms, so it wakes some 100 times. By itself the network wakes nobody
+    // for what a rank of the same host does; looking every 0.5 ms, it would wake 4,000 times.
+    if (comm.rank() == 0) return;
+    EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, 1000) << "rank " << comm.rank();
+  });
 }
 
 /// Else a rank that died would count as one that is stopped, for as long as its child lives.

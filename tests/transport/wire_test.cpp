@@ -47,6 +47,18 @@ TEST_P(Wires, MessagesOfAnySizeGoRound) {
   EXPECT_TRUE(ends.until([&] { return is_through(ends.a.wire) && is_through(ends.b.wire); }));
 }
 
+/// Credit that the sender can do without waits for the next message, and no thread looks again and
+/// again whether it has to go.
+TEST_P(Wires, CreditThatIsNotMissedIsNoWork) {
+  TwoEnds ends(*network);
+  const ConnectionShape shape{32, 4096, 32};
+  OutLink& out = ends.a.out(0, shape);
+  InLink& in = ends.b.in(0, shape);
+  ASSERT_TRUE(try_send(out, 0, 8));
+  ASSERT_TRUE(ends.until([&] { return try_receive(in, 0, 8); }));
+  EXPECT_TRUE(ends.until([&] { return !ends.b.wire.has_work(); }, 2s));
+}
+
 TEST_P(Wires, LinksShareAWireInBothDirections) {
   TwoEnds ends(*network);
   const ConnectionShape shape{4, 4096, 2};

@@ -80,8 +80,7 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
   group.diagnostics().show_wait(a.peer, a.call.empty() ? a.what : a.call, a.started, still.began,
                                 now);
   const auto waited = now - still.began;
-  const bool asks = now >= still.next_question;
-  if (asks) {
+  if (now >= still.next_question) {
     still.next_question = now + std::min<Time::duration>(waited / kQuestions, kQuestionEvery);
     group.diagnostics().ask(a.peer);
   }
@@ -112,16 +111,17 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
   }
   // A rank that has not looked around for half of that time does not wait any more: it stands
   // still.
-  const int late = group.diagnostics().end_of_line(a.peer, now - waited / 2);
-  if (asks) group.diagnostics().ask(late);
+  // All may wait for one rank, so it is asked only where this rank is about to name it.
+  const auto late = [&] { return group.diagnostics().asked_end_of_line(a.peer, now - waited / 2); };
   if (timeout.count() > 0 && waited > timeout) {
-    group.liveness().fail({ErrorCode::timed_out, late,
+    const int culprit = late();
+    group.liveness().fail({ErrorCode::timed_out, culprit,
                            fmt::format("{}: the timeout of {:.1f} s has passed{}",
-                                       report(group, a, doing, late, waited), seconds(timeout),
+                                       report(group, a, doing, culprit, waited), seconds(timeout),
                                        timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
   } else if (!still.reported && policy.report_after.count() > 0 && waited > policy.report_after) {
     still.reported = true;
-    log().warn("{}; still waiting", report(group, a, doing, late, waited));
+    log().warn("{}; still waiting", report(group, a, doing, late(), waited));
   }
   group.liveness().throw_if_failed();
 }

@@ -28,6 +28,8 @@ constexpr int kMostCrowd = 4;        // so many times less often
 constexpr auto kShortSleep = std::chrono::microseconds(500);
 // While the network may have to be asked for what comes.
 constexpr auto kLongSleep = milliseconds(10);
+// While the reactor listens to the network.
+constexpr Clock::duration kLongestSleep = kLateLookEvery;
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -88,7 +90,7 @@ class Wait {
   Wait& operator=(const Wait&) = delete;
 
   void once() {
-    if (spans_hosts_) poll_network();
+    if (spans_hosts_ && !left_to_reactor_) poll_network();
     const bool must_not_look = spans_hosts_ && outnumber_cores();
     if (must_not_look) looks_ = spins_;
     if (looks_ == 0 && crowded_ && waits_for_own_core()) looks_ = spins_;
@@ -193,14 +195,28 @@ class Wait {
     for (const Job* job : pending_) groups.push_back(&job->operation().group());
     std::ranges::sort(groups);
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-    if (spans_hosts_) return sleep_on_network(groups, now);
+    left_to_reactor_ = spans_hosts_ && leave_to_reactor(groups, now);
+    if (spans_hosts_ && !left_to_reactor_) return sleep_on_network(groups, now);
     std::vector<Doorbell*> doorbells;
     for (RankGroup* g : groups) doorbells.push_back(&g->control().doorbell);
     // In a crowd, ranks that look every millisecond whether there is something for them take the
     // time of those that have something to do. Where nobody has rung, there hardly is.
+    Clock::duration most = milliseconds(1 + crowds_of_a_core());
+    // Of several hosts, some may share the cores with this one.
+    if (left_to_reactor_) most = std::max(most, std::min((now - began_) / 8, kLongestSleep));
     sleep_unless(
-        doorbells, [&] { return is_over() || is_wanted() || has_failed(); },
-        milliseconds(1 + crowds_of_a_core()));
+        doorbells, [&] { return is_over() || is_wanted() || has_failed(); }, most);
+  }
+
+  /// A rank of this host that rings wakes no thread that sleeps on the network. So a thread that
+  /// has waited for long sleeps on its doorbells, which the reactor rings when something has come.
+  bool leave_to_reactor(std::span<RankGroup* const> groups, Clock::time_point now) const {
+    if (now - began_ < kLongSleep) return false;
+    if (std::ranges::all_of(groups, [](RankGroup* g) { return g->ranks_here().size() == 1; })) {
+      return false;
+    }
+    return std::ranges::all_of(
+        groups, [](RankGroup* g) { return g->one_host() || g->network()->leave_to_reactor(); });
   }
 
   bool is_wanted() const {
@@ -277,6 +293,7 @@ class Wait {
   bool crowded_ = false;
   int ranks_of_a_core_ = 1;
   bool spans_hosts_ = false;
+  bool left_to_reactor_ = false;  // the network is, while this thread sleeps on its doorbells
   bool lets_go_ = false;
   int looks_ = 0;
   Clock::time_point began_{}, newest_{};
