@@ -218,10 +218,19 @@ void Wire::close(std::uint64_t group) {
   for (auto& [name, link] : outs_) {
     if (name.group != group) continue;
     std::erase(sending_, link.get());
-    std::erase_if(direct_, [&](const DirectSend& d) { return d.link == link.get(); });
+    for (DirectSend& d : direct_) {
+      if (d.link == link.get()) d.link = nullptr;
+    }
     outs_by_number_.erase(link->number());
   }
+  std::erase_if(direct_, [](const DirectSend& d) { return d.link == nullptr && !d.keeps; });
   std::erase_if(outs_, is_of);
+  std::erase_if(peer_exposes_, [&](const auto& e) { return e.second.group == group; });
+  std::erase_if(exposed_, [&](auto& e) {
+    if (e.second.group != group) return false;
+    if (!peer_left && !closed_) kept_.emplace(group, e.second.region);
+    return true;
+  });
   for (auto& [name, link] : ins_) {
     if (name.group != group) continue;
     std::erase(owing_, link.get());
@@ -369,6 +378,30 @@ void Wire::expose(std::uint64_t key, std::byte* memory, std::size_t bytes) {
   exposed_[key] = {std::move(region)};
   push();
   if (settle()) owner_.on_moved();
+}
+
+void Wire::expose(std::uint64_t group, std::uint64_t key, const DeviceMemory& memory,
+                  std::shared_ptr<MemoryRegion> region) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  Control& control = say(Control::expose, 0);
+  control.group = group;
+  control.exposed = {key, 0, {}};
+  if (region) {
+    control.exposed.bytes = memory.bytes;
+    control.exposed.place = {reinterpret_cast<std::uintptr_t>(memory.data), region->remote_key(),
+                             0};
+    exposed_[key] = {std::move(region), false, group};
+  }
+  push();
+  if (settle()) owner_.on_moved();
+}
+
+std::optional<bool> Wire::peer_exposes(std::uint64_t key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = peer_exposes_.find(key);
+  if (found == peer_exposes_.end()) return std::nullopt;
+  return found->second.there.bytes > 0;
 }
 
 void Wire::begin_to_hide(std::uint64_t key) {
