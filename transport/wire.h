@@ -231,7 +231,7 @@ class Wire final : Endpoint::Sink {
   void queue_left(std::uint64_t group);
   bool needs_answer() const { return abilities().one_sided || !abilities().ordered; }
 
-  // --- The life of links, and of the wire (wire.cpp) ---
+  // --- The life of links, and of the wire (wire.cpp, wire_memory.cpp) ---
   /// After something was done: updates the state that threads without the lock read. True:
   /// something has moved, and the owner has to hear of it.
   bool settle();
