@@ -128,6 +128,9 @@ constexpr std::array kSettings{
     Setting{"TUTTI_CUDA_IPC", SettingType::boolean, "1",
             "Map the GPU memory of other processes. Where that is off, on either side, or "
             "impossible, data between two processes' GPUs go through memory of the host."},
+    Setting{"TUTTI_CUDA_RDMA", SettingType::boolean, "1",
+            "RDMA devices read and write memory of GPUs by themselves. Where that is off, or "
+            "impossible, data of that side's GPUs go through memory of the host."},
     Setting{"TUTTI_CUDA_PROTOCOLS", SettingType::text, "",
             "The protocols for collectives on GPU memory: a list of ll, ll128 and simple, or, "
             "after ^, of those not to use. Empty: all. The same on all ranks."},

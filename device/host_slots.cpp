@@ -13,14 +13,14 @@ DeviceHostSlots::~DeviceHostSlots() {
 }
 
 /// Of another rank's segment, its connections from `rank` and the credit that `rank` gives.
-std::unique_ptr<device::PinnedMemory> DeviceHostSlots::make_far(int rank) const {
+std::unique_ptr<device::PinnedMemory> DeviceHostSlots::make_far(int rank, bool data) const {
   auto far = std::make_unique<device::PinnedMemory>(on_device_.of(rank).device(), shape_.bytes());
   const auto self = static_cast<std::uint32_t>(rank);
   far->pin(shape_.credits(), shape_.peers());
   for (std::uint32_t c = 0; c < shape_.channels + shape_.message_channels; ++c) {
     const std::size_t at = shape_.connection(self, c);
     far->pin(at, at + shape_.ll(0));  // headers and lengths; all messages are Simple
-    far->pin(at + shape_.simple(0), at + shape_.connection_bytes());
+    if (data) far->pin(at + shape_.simple(0), at + shape_.connection_bytes());
   }
   return far;
 }
@@ -37,7 +37,7 @@ void DeviceHostSlots::open() {
     Memory& mine = far.emplace_back(shape_.ranks);
     for (const int peer : here_) {
       if (on_device_.has(peer)) continue;
-      mine[static_cast<std::size_t>(peer)] = make_far(on_device->rank());
+      mine[static_cast<std::size_t>(peer)] = make_far(on_device->rank(), true);
     }
     executors.push_back(std::make_unique<device::Executor>(
         gpu, on_device->rank(), shape_, static_cast<int>(on_device_.ranks_on(gpu)),
@@ -75,15 +75,17 @@ void DeviceHostSlots::add_links(int peer) {
   for (const auto& executor : on_device_) {
     const int rank = executor->rank();
     std::byte* const far = far_[on_device_.index(rank)][static_cast<std::size_t>(peer)]->data();
-    proxy_->add(make_link(rank, peer, far, inboxes_.ends(rank, peer)));
+    proxy_->add(make_link(rank, peer, far, inboxes_.ends(rank, peer), nullptr));
   }
 }
 
 std::shared_ptr<ProxyLink> DeviceHostSlots::make_link(int rank, int peer, std::byte* far,
-                                                      LinkEnds links) const {
+                                                      LinkEnds links,
+                                                      std::shared_ptr<GpuLinks> gpu) const {
   std::byte* const near = near_[on_device_.index(rank)]->data();
-  return std::make_shared<ProxyLink>(shape_, connection_of(shape_).slot_bytes,
-                                     ProxyLink::Ends{rank, peer, near, far, std::move(links)});
+  return std::make_shared<ProxyLink>(
+      shape_, connection_of(shape_).slot_bytes,
+      ProxyLink::Ends{rank, peer, near, far, std::move(links), std::move(gpu)});
 }
 
 void DeviceHostSlots::join(RankGroup& group) {
@@ -102,13 +104,23 @@ void DeviceHostSlots::link(int rank, int peer) {
   // Without the lock: CUDA may wait for kernels, and these for abort().
   LinkEnds ends =
       network->ends(peer, shape_.channels + shape_.message_channels, connection_of(shape_));
-  auto far = make_far(rank);
+  auto gpu = make_gpu_links(*network, rank, peer, ends);
+  auto far = make_far(rank, !gpu || !gpu->sends());
   executor(rank).connect(peer, far->data(), false);
-  auto link = make_link(rank, peer, far->data(), std::move(ends));
+  if (gpu) executor(rank).put_data(peer, gpu->out_slots(), gpu->in_slots());
+  auto link = make_link(rank, peer, far->data(), std::move(ends), std::move(gpu));
   far_[on_device_.index(rank)][static_cast<std::size_t>(peer)] = std::move(far);
   proxy_->add(link);
   const std::lock_guard lock(mutex_);
   across_[{rank, peer}] = std::move(link);
+}
+
+std::shared_ptr<GpuLinks> DeviceHostSlots::make_gpu_links(DeviceNetworkLinks& network, int rank,
+                                                          int peer, const LinkEnds& ends) const {
+  auto gpu_ends = network.gpu_ends(peer, ends);
+  if (!gpu_ends) return nullptr;
+  return std::make_shared<GpuLinks>(on_device_.gpus()[on_device_.gpu_index(rank)], shape_,
+                                    std::move(*gpu_ends), rank, peer);
 }
 
 bool DeviceHostSlots::has_left(int rank, int peer) const {

@@ -79,9 +79,14 @@ class DeviceHostSlots {
  private:
   using Memory = std::vector<std::unique_ptr<device::PinnedMemory>>;
 
-  std::unique_ptr<device::PinnedMemory> make_far(int rank) const;
+  /// `data`: the kernels' data lie there, too.
+  std::unique_ptr<device::PinnedMemory> make_far(int rank, bool data) const;
   void add_links(int peer);
-  std::shared_ptr<ProxyLink> make_link(int rank, int peer, std::byte* far, LinkEnds links) const;
+  std::shared_ptr<ProxyLink> make_link(int rank, int peer, std::byte* far, LinkEnds links,
+                                       std::shared_ptr<GpuLinks> gpu) const;
+  /// Null: data go through the host.
+  std::shared_ptr<GpuLinks> make_gpu_links(DeviceNetworkLinks& network, int rank, int peer,
+                                           const LinkEnds& ends) const;
 
   device::SegmentShape shape_;
   const DeviceExecutors& on_device_;

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "device/gpu_links.h"
 #include "device/link_ends.h"
 #include "transport/rank_group.h"
 
@@ -31,6 +33,9 @@ class DeviceNetworkLinks final : Network::Listener {
   /// Those to and from rank `peer`, on another host; valid as long as this object. Connects to it.
   /// Throws Error: system if there is no way to it, or no memory.
   LinkEnds ends(int peer, std::size_t channels, const ConnectionShape& shape);
+  /// The same ends, for data in memory of this rank's GPU; empty: the network between the two ranks
+  /// reaches no such memory.
+  std::optional<GpuLinks::Ends> gpu_ends(int peer, const LinkEnds& ends);
   /// Whether rank `peer` has ended its links, having sent all there was,
   bool has_left(int peer) const;
   /// or is gone altogether, so that nothing can be sent to it.
@@ -46,6 +51,7 @@ class DeviceNetworkLinks final : Network::Listener {
 
   const std::shared_ptr<Network> network_;
   const std::vector<int> members_;
+  const int rank_;
   const std::uint64_t id_;
   Doorbell quiet_{};  // nobody sleeps on it: the thread that moves messages looks
   bool failed_ = false;

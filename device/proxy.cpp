@@ -40,10 +40,12 @@ ProxyLink::ProxyLink(const device::SegmentShape& shape, std::size_t slot_bytes, 
       near_(ends.near),
       far_(ends.far),
       held_(std::move(ends.links.held)),
+      gpu_(std::move(ends.gpu)),
       channels_(shape.channels + shape.message_channels) {
   for (std::size_t c = 0; c < channels_.size(); ++c) {
     channels_[c].out = ends.links.outgoing.at(c);
     channels_[c].in = ends.links.incoming.at(c);
+    channels_[c].ahead = *channels_[c].in.link;
   }
   wire_ = remote(*channels_.front().out.doorbell);
 }
@@ -63,6 +65,7 @@ bool ProxyLink::advance() {
   for (std::uint32_t c = 0; c < channels_.size(); ++c) {
     while (forward(c)) moved = true;
     while (deliver(c)) moved = true;
+    if (gpu_ && give_credit(c)) moved = true;
   }
   return moved;
 }
@@ -74,7 +77,7 @@ bool ProxyLink::forward(std::uint32_t channel) {
   const std::uint64_t header = device::load_acquire(sent_header(channel, number));
   if (static_cast<std::uint32_t>(header) != static_cast<std::uint32_t>(number)) return false;
   Sender& sender = *c.out.link;
-  if (!sender.ready(slot_bytes_)) return false;
+  if ((gpu_ && !gpu_->is_settled()) || !sender.ready(slot_bytes_)) return false;
   const std::byte* const connection = far_ + shape_.connection(rank_, channel);
   const std::uint64_t bytes = device::load_relaxed(
       reinterpret_cast<const std::uint64_t*>(connection + shape_.length(slot(number))));
@@ -84,24 +87,64 @@ bool ProxyLink::forward(std::uint32_t channel) {
                             rank_, bytes, peer_, slot_bytes_),
                 static_cast<int>(rank_));
   }
-  if (bytes > 0) std::memcpy(sender.slot(bytes), connection + shape_.simple(slot(number)), bytes);
-  sender.publish(static_cast<std::uint32_t>(header >> 32), static_cast<std::uint32_t>(bytes));
+  const auto tag = static_cast<std::uint32_t>(header >> 32);
+  const std::byte* const data = connection + shape_.simple(slot(number));
+  if (gpu_) {
+    gpu_->publish(channel, slot(number), data, tag, static_cast<std::uint32_t>(bytes));
+  } else {
+    if (bytes > 0) std::memcpy(sender.slot(bytes), data, bytes);
+    sender.publish(tag, static_cast<std::uint32_t>(bytes));
+  }
   ring(*c.out.doorbell);
   c.forwarded = number;
+  if (gpu_ && gpu_->sends()) {
+    c.awaited[slot(number)] = bytes > 0 ? sender.sent() : c.awaited[slot(number - 1)];
+    return true;
+  }
   // release: our loads come before the kernel's next stores into the slot.
   device::store_release(credit_of_sent(channel), number);
   return true;
 }
 
+bool ProxyLink::give_credit(std::uint32_t channel) {
+  Channel& c = channels_[channel];
+  bool moved = false;
+  if (gpu_->sends()) {
+    const std::uint64_t before = c.credited;
+    while (c.credited < c.forwarded && gpu_->has_sent(channel, c.awaited[slot(c.credited + 1)])) {
+      ++c.credited;
+    }
+    if (c.credited > before) {
+      // release: the network's loads come before the kernel's next stores into the slot.
+      device::store_release(credit_of_sent(channel), c.credited);
+      moved = true;
+    }
+  }
+  if (gpu_->receives()) {
+    Receiver& receiver = *c.in.link;
+    const std::uint64_t freed = std::min(freed_by_kernel(channel), c.delivered);
+    if (receiver.received() < freed) {
+      while (receiver.received() < freed) receiver.free();
+      ring(*c.in.doorbell);
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+std::uint64_t ProxyLink::freed_by_kernel(std::uint32_t channel) const {
+  // acquire: our stores into the slot, or those of the network, come after the kernel's loads.
+  return device::load_acquire(
+      reinterpret_cast<const std::uint64_t*>(far_ + shape_.credit(rank_, channel)));
+}
+
 bool ProxyLink::deliver(std::uint32_t channel) {
   Channel& c = channels_[channel];
-  Receiver& receiver = *c.in.link;
+  const bool in_place = gpu_ && gpu_->receives();
+  Receiver& receiver = in_place ? c.ahead : *c.in.link;
   if (!receiver.ready()) return false;
   const std::uint64_t number = c.delivered + 1;
-  // acquire: our stores into the slot come after the kernel's loads.
-  const std::uint64_t freed = device::load_acquire(
-      reinterpret_cast<const std::uint64_t*>(far_ + shape_.credit(rank_, channel)));
-  if (number - freed > shape_.slots) return false;
+  if (number - freed_by_kernel(channel) > shape_.slots) return false;
   const std::uint32_t bytes = receiver.bytes();  // once: the peer could change it
   if (bytes > slot_bytes_) {
     throw Error(ErrorCode::internal,
@@ -110,12 +153,17 @@ bool ProxyLink::deliver(std::uint32_t channel) {
                 static_cast<int>(peer_));
   }
   std::byte* const connection = near_ + shape_.connection(peer_, channel);
-  std::byte* const data = connection + shape_.simple(slot(number));
-  if (bytes > 0) std::memcpy(data, receiver.slot(bytes), bytes);
   const std::uint64_t header =
       std::uint64_t{receiver.tag()} << 32 | static_cast<std::uint32_t>(number);
-  receiver.free();
-  ring(*c.in.doorbell);
+  if (in_place) {
+    gpu_->expect(channel, number, bytes);
+    receiver.pass();
+  } else {
+    std::byte* const data = connection + shape_.simple(slot(number));
+    if (bytes > 0) std::memcpy(data, receiver.slot(bytes), bytes);
+    receiver.free();
+    ring(*c.in.doorbell);
+  }
   c.delivered = number;
   // release: the data comes before.
   device::store_release(reinterpret_cast<std::uint64_t*>(connection + shape_.header(slot(number))),

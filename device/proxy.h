@@ -11,10 +11,14 @@
 // that can move, and drives the wires of links to other hosts.
 //
 // The sending kernel says beside the header how long the message is.
+//
+// Where the network reaches memory of GPUs, data may lie there, and pass the thread by
+// (gpu_links.h).
 #pragma once
 
 #include <sys/types.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +29,7 @@
 
 #include "collectives/execute/cuda/segment.h"
 #include "core/error.h"
+#include "device/gpu_links.h"
 #include "device/link_ends.h"
 #include "transport/socket.h"
 
@@ -35,9 +40,10 @@ class ProxyLink {
  public:
   struct Ends {
     int rank = 0, peer = 0;
-    std::byte* near = nullptr;  // this rank's segment, in memory of the host
-    std::byte* far = nullptr;   // what its kernels take for the peer's
-    LinkEnds links;             // for each channel
+    std::byte* near = nullptr;      // this rank's segment, in memory of the host
+    std::byte* far = nullptr;       // what its kernels take for the peer's
+    LinkEnds links;                 // for each channel
+    std::shared_ptr<GpuLinks> gpu;  // the same ones, where the network reaches GPUs' memory
   };
   /// `slot_bytes`: the most bytes of a message of the links.
   ProxyLink(const device::SegmentShape& shape, std::size_t slot_bytes, Ends ends);
@@ -54,10 +60,19 @@ class ProxyLink {
     SendEnd out{};
     ReceiveEnd in{};
     std::uint64_t forwarded = 0, delivered = 0;  // messages
+    // With GpuLinks. Those whose slots the kernel may write again; by slot, the zero-copy send that
+    // has to end before.
+    std::uint64_t credited = 0;
+    std::array<std::uint64_t, device::kMostSlots> awaited{};
+    Receiver ahead;  // has passed what is delivered; `in` has freed what the kernel has
   };
 
   bool forward(std::uint32_t channel);
   bool deliver(std::uint32_t channel);
+  /// Of GpuLinks: credit for what has left, and for what the kernel has taken.
+  bool give_credit(std::uint32_t channel);
+  /// What our kernel has freed, of messages from the peer.
+  std::uint64_t freed_by_kernel(std::uint32_t channel) const;
   std::uint32_t slot(std::uint64_t message) const {
     return static_cast<std::uint32_t>(message % shape_.slots);
   }
@@ -69,6 +84,7 @@ class ProxyLink {
   std::uint32_t rank_, peer_;
   std::byte *near_, *far_;
   std::shared_ptr<void> held_;
+  std::shared_ptr<GpuLinks> gpu_;
   std::vector<Channel> channels_;
   RemoteDoorbell* wire_ = nullptr;  // that all channels share; null: the peer is on this host
 };

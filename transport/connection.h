@@ -228,13 +228,17 @@ class Receiver {
     return bytes <= kInlineBytes ? header().payload : view_.data + cursor_.of(bytes, view_);
   }
   void free() {
-    const std::size_t bytes = std::min<std::size_t>(header().bytes, view_.shape.slot_bytes);
-    cursor_.pass(bytes, view_);
+    const bool has_data = header().bytes > kInlineBytes;
+    pass();
     // release, both: our loads of the payload come before the sender's next stores into it.
-    if (bytes > kInlineBytes) {
-      view_.credit->freed.store(cursor_.passed(), std::memory_order_release);
-    }
-    view_.credit->consumed.store(++received_, std::memory_order_release);
+    if (has_data) view_.credit->freed.store(cursor_.passed(), std::memory_order_release);
+    view_.credit->consumed.store(received_, std::memory_order_release);
+  }
+  /// Goes on to the next message, and does not free this one: for a copy of a receiver, which looks
+  /// ahead of it.
+  void pass() {
+    cursor_.pass(std::min<std::size_t>(header().bytes, view_.shape.slot_bytes), view_);
+    ++received_;
     if (++index_ == view_.shape.slots) index_ = 0;
   }
   std::uint64_t received() const { return received_; }

@@ -41,6 +41,15 @@ class MemoryRegion {
   virtual std::uint32_t remote_key() const { return 0; }
 };
 
+/// Memory of a GPU, as its driver gives it to other devices: `bytes` from `offset` on of a dma-buf.
+/// Whole pages; no processor reads or writes them.
+struct DeviceMemory {
+  int dma_buf = -1;
+  std::uint64_t offset = 0;
+  std::byte* data = nullptr;  // as the GPU addresses it
+  std::size_t bytes = 0;
+};
+
 class Endpoint {
  public:
   /// What a network can do.
@@ -66,6 +75,9 @@ class Endpoint {
     bool confirms = false;
     /// Messages of so many bytes may be sent from, and received in, users' memory. SIZE_MAX: none.
     std::size_t least_direct = SIZE_MAX;
+    /// Memory of GPUs may be registered. The same at both ends: whether a network card and a GPU
+    /// can really do it, register_device() says.
+    bool device_memory = false;
     /// The longest payload.
     std::size_t most_bytes = SIZE_MAX;
   };
@@ -137,6 +149,13 @@ class Endpoint {
   /// Thread-safe, as window_region().
   virtual std::shared_ptr<MemoryRegion> expose(std::uint64_t /*key*/, std::byte* /*memory*/,
                                                std::size_t /*bytes*/) {
+    return {};
+  }
+
+  /// Where abilities().device_memory: puts may send from there, and write there, as long as
+  /// somebody holds this. The memory outlives it. Thread-safe, without the wire's lock. Throws
+  /// Error(system) where the network card cannot reach this memory.
+  virtual std::shared_ptr<MemoryRegion> register_device(const DeviceMemory& /*memory*/) {
     return {};
   }
 

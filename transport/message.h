@@ -99,7 +99,7 @@ struct Control {
     left = 8,       // the sender has left communicator `group`, and sends nothing more there
     bye = 9,        // nothing more will come at all
     all_came = 10,  // the answer to a bye: all that was sent before it has come
-    expose = 11,    // the peer may write to `exposed`
+    expose = 11,    // the peer may write to `exposed`; no bytes: it never may
     hide = 12,      // it may not any more
     hidden = 13,    // the answer: all that it wrote there has come
   };
@@ -113,7 +113,7 @@ struct Control {
 
   std::uint32_t kind = 0;
   std::uint32_t link = 0;   // as its sender has numbered it
-  std::uint64_t group = 0;  // left
+  std::uint64_t group = 0;  // left; expose: ends with the links of this communicator, if not 0
   union {
     Opening opening;                        // open
     RemotePlace place;                      // opened

@@ -120,7 +120,7 @@ std::byte* InLink::take_posted(std::uint64_t number, std::uint32_t tag, std::uin
 bool InLink::comes_into_exposed(std::uint64_t number) {
   static constexpr std::byte kThere{};
   in_place_[(number - 1) % in_place_.size()] = &kThere;
-  return taker_ != nullptr;  // a rank would look there
+  return taker_ != nullptr || looks_in_exposed_;  // another rank would look in its slot
 }
 
 void InLink::set_posted(std::span<const PostedReceive> messages) {

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "transport/connection.h"
@@ -31,6 +32,7 @@
 
 namespace tutti {
 
+class MemoryRegion;
 class Wire;
 
 /// Whether a message of `bytes` may take another connection, and another time, than short ones.
@@ -66,6 +68,11 @@ class OutLink final : public RemoteDoorbell {
     elsewhere_[sender_.sent() % elsewhere_.size()] = {source, key, offset};
     sender_.publish(tag, bytes);
   }
+  /// All zero-copy sends come out of this memory of a GPU, from before the first one on. It is kept
+  /// until they have left; they cannot be taken back.
+  void send_out_of(std::shared_ptr<const MemoryRegion> memory) { source_ = std::move(memory); }
+  /// Null: out of other memory.
+  const std::shared_ptr<const MemoryRegion>& source() const { return source_; }
   /// Whether zero-copy send `number` (the message's, from 1) has left this process.
   bool has_sent(std::uint64_t number) const {
     return sent_.load(std::memory_order_acquire) >= number;
@@ -161,6 +168,7 @@ class OutLink final : public RemoteDoorbell {
     std::uint64_t key = 0, offset = 0;
   };
   std::vector<Elsewhere> elsewhere_;
+  std::shared_ptr<const MemoryRegion> source_;
   std::atomic<std::uint64_t> sent_{0};  // of zero-copy sends
 };
 
@@ -205,6 +213,9 @@ class InLink final : public RemoteDoorbell {
   }
   /// Messages that have not come go into their slots.
   void withdraw_receives();
+  /// From before the memory is exposed on: the rank looks there for messages that the peer puts
+  /// into it (is_in_place()).
+  void look_in_exposed() { looks_in_exposed_ = true; }
 
   const std::shared_ptr<RingMemory>& memory() const { return memory_; }
   const ConnectionShape& shape() const { return view_.shape; }
@@ -244,7 +255,8 @@ class InLink final : public RemoteDoorbell {
   bool has_data() const { return begun > published_ || receiver_.has_data(); }
   /// The header of the next message, where it has the tag and the length of the last long one.
   MessageHeader same_as_last() const;
-  /// Whether message `number` has a posted receive.
+  /// Whether message `number` has a posted receive, or has been written into exposed memory. Where
+  /// it is ready, also the receiver's to ask.
   bool is_in_place(std::uint64_t number) const {
     return in_place_[(number - 1) % in_place_.size()] != nullptr;
   }
@@ -286,6 +298,7 @@ class InLink final : public RemoteDoorbell {
   Wire& wire_;
   Taker* taker_ = nullptr;
   const bool can_post_;
+  bool looks_in_exposed_ = false;
   std::atomic<Doorbell*> owner_{nullptr};
   std::uint32_t number_ = 0;
   std::shared_ptr<RingMemory> memory_;

@@ -29,6 +29,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -99,6 +100,11 @@ class Wire final : Endpoint::Sink {
   /// where they may, whether in this memory, and messages of this length.
   bool reaches(const std::byte* memory, std::size_t bytes);
 
+  /// As Endpoint::register_device().
+  std::shared_ptr<MemoryRegion> register_device(const DeviceMemory& memory) {
+    return endpoint_->register_device(memory);
+  }
+
   /// The ends of links; they stay where they are until close(). `owner` is the doorbell of the rank
   /// here. Both ends of a link are made with the same shape: throws Error(mismatch) where they are
   /// not.
@@ -111,6 +117,13 @@ class Wire final : Endpoint::Sink {
   /// The peer may write to this memory at any time (OutLink::publish_into()), where the network is
   /// one-sided and reaches it. Both know it by `key`, which is random.
   void expose(std::uint64_t key, std::byte* memory, std::size_t bytes);
+  /// The same for memory of a GPU (register_device()), which is exposed as long as the links of
+  /// communicator `group`, and held until the peer writes there no more. `region` null: the peer
+  /// hears that nothing is exposed as `key`.
+  void expose(std::uint64_t group, std::uint64_t key, const DeviceMemory& memory,
+              std::shared_ptr<MemoryRegion> region);
+  /// Whether the peer exposes memory as `key`; empty: it has not said so far.
+  std::optional<bool> peer_exposes(std::uint64_t key);
   /// The peer hears that it may not any more;
   void begin_to_hide(std::uint64_t key);
   /// and when this returns, nothing writes there.
@@ -218,7 +231,7 @@ class Wire final : Endpoint::Sink {
   void queue_left(std::uint64_t group);
   bool needs_answer() const { return abilities().one_sided || !abilities().ordered; }
 
-  // --- The life of links, and of the wire (wire.cpp) ---
+  // --- The life of links, and of the wire (wire.cpp, wire_memory.cpp) ---
   /// After something was done: updates the state that threads without the lock read. True:
   /// something has moved, and the owner has to hear of it.
   bool settle();
@@ -257,23 +270,29 @@ class Wire final : Endpoint::Sink {
   std::unordered_map<std::uint32_t, Numbered> ins_by_number_;
   // Communicators that one side has left, and the other has not yet.
   std::set<std::uint64_t> left_, peer_left_;
-  /// Rings of links that were closed here, into which a one-sided peer may be about to write.
-  std::multimap<std::uint64_t, std::shared_ptr<RingMemory>> kept_;  // by communicator
+  /// Rings of links that were closed here, and GPUs' memory that was exposed for them, into which a
+  /// one-sided peer may be about to write.
+  std::multimap<std::uint64_t, std::shared_ptr<void>> kept_;  // by communicator
 
   // Sending.
   std::vector<OutLink*> sending_;  // that have published what is not passed
   std::vector<InLink*> owing_;     // that have freed what their senders do not know of
   std::deque<Control> controls_;
   struct DirectSend {
-    OutLink* link;
+    OutLink* link;         // null: it was closed here
     std::uint64_t number;  // of its last message
     const std::byte* from;
     std::uint64_t bytes;
-    std::uint64_t put;  // the endpoint's number
+    std::uint64_t put;                          // the endpoint's number
+    std::shared_ptr<const MemoryRegion> keeps;  // OutLink::source()
   };
   std::deque<DirectSend> direct_;
-  std::uint32_t sent_ = 0;                                        // the last sequence number
-  std::unordered_map<std::uint64_t, ExposedPlace> peer_exposes_;  // by key
+  std::uint32_t sent_ = 0;  // the last sequence number
+  struct PeerExposes {
+    ExposedPlace there;
+    std::uint64_t group = 0;  // with whose links it ends; 0: when it is hidden
+  };
+  std::unordered_map<std::uint64_t, PeerExposes> peer_exposes_;  // by key
 
   // Receiving.
   std::uint32_t came_ = 0;              // all up to this sequence number have come
@@ -287,7 +306,8 @@ class Wire final : Endpoint::Sink {
   std::vector<std::uint64_t> heard_left_;  // the owner has yet to hear of these communicators
   struct Exposed {
     std::shared_ptr<MemoryRegion> region;
-    bool hides = false;  // the peer was told
+    bool hides = false;       // the peer was told
+    std::uint64_t group = 0;  // with whose links it ends; 0: when it is hidden
   };
   std::unordered_map<std::uint64_t, Exposed> exposed_;  // by key
   std::uint64_t events_ = 0;  // of what the peer did, and of sends that are over

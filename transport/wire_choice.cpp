@@ -28,6 +28,11 @@ std::string names_of(std::uint32_t kinds) {
   return names.empty() ? "none" : names;
 }
 
+std::function<std::shared_ptr<EndpointMaker>()>& tcp_replacement() {
+  static std::function<std::shared_ptr<EndpointMaker>()> make;
+  return make;
+}
+
 // --- Which ports reach each other ----------------------------------------------------------------
 
 enum class Family : std::uint8_t { ipv4, link_local, global };
@@ -156,7 +161,12 @@ UsableWires usable_wires(const NearestPorts& nearest) {
 
 std::shared_ptr<EndpointMaker> make_endpoints(WireKind kind) {
   if (kind == WireKind::ucx) return make_ucx_endpoints();
+  if (const auto& make = tcp_replacement()) return make();
   return std::make_shared<TcpEndpoints>();
+}
+
+void replace_tcp_endpoints(std::function<std::shared_ptr<EndpointMaker>()> make) {
+  tcp_replacement() = std::move(make);
 }
 
 void check_offer(const WireOffer& offer, int rank) {

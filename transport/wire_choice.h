@@ -57,6 +57,9 @@ using NearestPorts = std::function<std::uint32_t(std::span<const std::string>)>;
 UsableWires usable_wires(const NearestPorts& nearest);
 /// The endpoints of a kind that needs no offer. Throws Error(system).
 std::shared_ptr<EndpointMaker> make_endpoints(WireKind kind);
+/// For tests: makes those of TCP from now on; null: they are TCP's again. Not while a communicator
+/// is being made.
+void replace_tcp_endpoints(std::function<std::shared_ptr<EndpointMaker>()> make);
 /// Throws Error(system) where rank `rank`, of any host, cannot use what it was told to.
 void check_offer(const WireOffer& offer, int rank);
 /// What the ranks `rank`, which offers `mine`, and `peer` use. Throws Error(mismatch).

@@ -165,7 +165,7 @@ Endpoint::Heard Wire::on_control(const MessageHeader& header, const std::byte* b
       break;
     case Control::expose:
       fine = c.exposed.key != 0 && c.exposed.bytes <= UINT64_MAX - c.exposed.place.address;
-      if (fine) peer_exposes_[c.exposed.key] = c.exposed;
+      if (fine && !left_.contains(c.group)) peer_exposes_[c.exposed.key] = {c.exposed, c.group};
       break;
     case Control::hide:
       // Earlier writes go before the answer. The rest goes into slots.

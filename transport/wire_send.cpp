@@ -98,6 +98,8 @@ Endpoint::Room Wire::push_message(OutLink& link) {
   if (!m.zero_copy) {
     put.keeps = link.memory();
     put.region = link.memory()->region.get();
+  } else if (link.source()) {
+    put.region = link.source().get();
   } else if (abilities().registers) {
     window = endpoint_->window_region(m.payload, bytes);
     if (!window) {  // its window has ended, which it must not
@@ -140,14 +142,16 @@ Endpoint::Room Wire::push_message(OutLink& link) {
   endpoint_->put(put);
   ++sent_;
   for (std::uint32_t i = 0; i <= put.header.more; ++i) link.pass();
-  if (m.zero_copy) direct_.push_back({&link, number, m.payload, total, endpoint_->appended()});
+  if (m.zero_copy) {
+    direct_.push_back({&link, number, m.payload, total, endpoint_->appended(), link.source()});
+  }
   return Endpoint::Room::yes;
 }
 
 RemotePlace Wire::exposed_place(const OutLink::Message& m) const {
   const auto found = m.key != 0 ? peer_exposes_.find(m.key) : peer_exposes_.end();
   if (found == peer_exposes_.end()) return {};
-  const ExposedPlace& there = found->second;
+  const ExposedPlace& there = found->second.there;
   if (m.offset > there.bytes || m.header->bytes > there.bytes - m.offset) return {};
   return {there.place.address + m.offset, there.place.key, 0};
 }
@@ -212,7 +216,8 @@ void Wire::push_credits(bool idle) {
 void Wire::end_direct_sends() {
   const std::uint64_t completed = endpoint_->completed();
   while (!direct_.empty() && direct_.front().put <= completed) {
-    direct_.front().link->sent(direct_.front().number);
+    const DirectSend& sent = direct_.front();
+    if (sent.link != nullptr) sent.link->sent(sent.number);
     direct_.pop_front();
     ++events_;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -30,6 +31,7 @@ class QueuedDevice : public HostDevice {
   }
 
   bool is_private = false;  // the memory that allocate() gives: no other device can address it
+  bool is_reached = false;  // by network cards, which find that memory where it lies
   Reach links = Reach::memory;
 
   Identity identity() const override { return {static_cast<std::uint64_t>(ordinal_), 7}; }
@@ -49,6 +51,11 @@ class QueuedDevice : public HostDevice {
     ADD_FAILURE() << "there is no other process";
     return {};
   }
+  FileDescriptor dma_buf(const std::byte* memory, std::size_t bytes) override {
+    return is_reached ? FileDescriptor(eventfd(0, EFD_CLOEXEC))
+                      : HostDevice::dma_buf(memory, bytes);
+  }
+  RdmaOrder rdma_order() override { return RdmaOrder::always; }
   std::byte* allocate(std::size_t bytes) override {
     std::byte* const memory = HostDevice::allocate(bytes);
     const std::lock_guard lock(mutex_);

@@ -118,6 +118,17 @@ std::string many_ranks(PtxDevice& device, DataType type) {
   return wrong(ranks, c);
 }
 
+/// Data of messages outside of the segments.
+std::string data_apart(PtxDevice& device, DataType type) {
+  DeviceRanks ranks(under_test(device), 3, kSmallSlots, DeviceRanks::Data::apart);
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{2100}}) {
+    const DeviceCase c = all_reduce("ring", type, bytes, Protocol::simple);
+    if (std::string what = wrong(ranks, c); !what.empty()) return what;
+  }
+  const std::size_t written = ranks.count_written();
+  return written == 0 ? "" : fmt::format("{} bytes of the segments were written", written);
+}
+
 /// Sums and products in the canonical order: whole packs, words, and more than eight sources.
 std::string canonical(PtxDevice& device, DataType type) {
   if (!is_float(type)) return "";
@@ -348,6 +359,7 @@ const std::vector<Trial>& trials() {
     t.push_back({"come_round", come_round});
     t.push_back({"long_plan", long_plan});
     t.push_back({"many_ranks", many_ranks});
+    t.push_back({"data_apart", data_apart});
     t.push_back({"canonical", canonical});
     t.push_back({"apart", apart});
     return t;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "tests/transport/card_network.h"
 #include "tests/transport/delaying_endpoint.h"
 #include "transport/tcp_endpoint.h"
 #include "transport/wire_choice.h"
@@ -100,6 +101,7 @@ std::vector<NetworkCase> network_cases() {
       {"DelayedStripedTcp",
        [](std::string&) { return delayed(std::make_unique<Striped>(of_kind(WireKind::tcp))); }},
       {"DelayedUcx", [](std::string& why_not) { return delayed(over_ucx("tcp", why_not)); }},
+      {"Cards", [](std::string&) { return std::make_unique<CardNetwork>(); }},
       {"PluginV8", [](std::string&) { return over_plugin(8); }},
       {"PluginV12", [](std::string&) { return over_plugin(12); }},
   };

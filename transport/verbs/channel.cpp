@@ -80,6 +80,7 @@ void VerbsChannel::write(const VerbsWrite& data, std::optional<std::uint32_t> no
     ibv_send_wr& request =
         append(notices ? kNotice : kWrite, notices ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
                static_cast<const std::byte*>(data.from) + done, bytes, data.local_key);
+    if (data.is_of_device) request.send_flags &= ~unsigned{IBV_SEND_INLINE};
     request.wr.rdma.remote_addr = data.to + done;
     request.wr.rdma.rkey = data.remote_key;
     if (notices) request.imm_data = htobe32(*notice);

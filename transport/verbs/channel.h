@@ -39,6 +39,7 @@ struct VerbsWrite {
   std::uint64_t to = 0;
   std::uint32_t remote_key = 0;
   std::size_t bytes = 0;
+  bool is_of_device = false;  // the memory here, which the processor must not copy
 };
 
 /// What the peer did.

@@ -23,7 +23,8 @@ VerbsMemory::VerbsMemory(std::shared_ptr<VerbsDevice> device, void* memory, std:
 VerbsMemory::VerbsMemory(std::shared_ptr<VerbsDevice> device, int fd, std::uint64_t offset,
                          std::uint64_t address, std::size_t bytes)
     : device_(std::move(device)),
-      region_(ibv_reg_dmabuf_mr(device_->domain(), offset, bytes, address, fd, kAccess)) {
+      region_(ibv_reg_dmabuf_mr(device_->domain(), offset, bytes, address, fd, kAccess)),
+      is_of_device_(true) {
   if (region_ == nullptr) {
     throw_verbs_error(device_->port(),
                       fmt::format("registering {} bytes of a dma-buf (memory of a GPU)", bytes),

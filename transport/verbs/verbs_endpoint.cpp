@@ -33,6 +33,7 @@ VerbsEndpoint::VerbsEndpoint(Sink& sink, std::shared_ptr<VerbsWindows> windows, 
                  .registers = true,
                  .confirms = true,
                  .least_direct = kLeastDirect,
+                 .device_memory = true,
                  .most_bytes = channel_.most_bytes()} {}
 
 std::string VerbsEndpoint::carrier() const {
@@ -58,6 +59,11 @@ std::shared_ptr<MemoryRegion> VerbsEndpoint::register_ring(std::byte* memory, st
 std::shared_ptr<const MemoryRegion> VerbsEndpoint::window_region(const std::byte* memory,
                                                                  std::size_t bytes) {
   return windows_->region(memory, bytes);
+}
+
+std::shared_ptr<MemoryRegion> VerbsEndpoint::register_device(const DeviceMemory& memory) {
+  return std::make_shared<VerbsMemory>(channel_.device(), memory.dma_buf, memory.offset,
+                                       reinterpret_cast<std::uintptr_t>(memory.data), memory.bytes);
 }
 
 template <class Call>
@@ -86,9 +92,10 @@ void VerbsEndpoint::put(const Put& p) {
     const std::size_t bytes = p.header.bytes;
     const bool is_short = bytes <= kInlineBytes;
     if (!is_short) {
-      channel_.write({p.payload, static_cast<const VerbsMemory*>(p.region)->local_key(),
-                      p.to.address, p.to.key, bytes},
-                     p.notice != 0 ? std::optional(p.notice) : std::nullopt);
+      const auto& memory = *static_cast<const VerbsMemory*>(p.region);
+      channel_.write(
+          {p.payload, memory.local_key(), p.to.address, p.to.key, bytes, memory.is_of_device()},
+          p.notice != 0 ? std::optional(p.notice) : std::nullopt);
     }
     if (p.notice == 0) {
       std::array<std::byte, sizeof(MessageHeader) + kInlineBytes> packet;

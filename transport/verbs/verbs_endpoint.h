@@ -51,6 +51,8 @@ class VerbsEndpoint final : public Endpoint {
     return windows_->expose(key, memory, bytes);
   }
 
+  std::shared_ptr<MemoryRegion> register_device(const DeviceMemory& memory) override;
+
   Room room(std::size_t bytes) override;
   void put(const Put& put) override;
   bool send(const MessageHeader& header, const void* control) override;

@@ -13,11 +13,12 @@ namespace tutti::device {
 
 /// An end of a connection, looked up once in an operation.
 struct OpenEnd {
-  std::uint64_t* count;   // of the connection's messages so far; touched by this lane alone
-  std::uint64_t first;    // that, before this operation
-  std::uint64_t freed;    // sends: messages that the receiver had freed, when last seen
+  std::uint64_t first;    // messages of the connection before this operation
   std::byte* connection;  // where its headers and slots are
+  std::byte* data;        // the same, or as if it was where the data of its Simple slots are
   std::uint64_t* credit;  // sends: in our memory, written by the receiver; else the sender's
+  std::uint32_t freed;  // sends: messages that the receiver had freed, when last seen; comes round
+  std::uint32_t count;  // where in our segment `first` comes from; touched by this lane alone
 };
 
 inline constexpr std::size_t kPlanInShared = 10 << 10;

@@ -41,6 +41,9 @@ class CudaDevice : public Device {
   CudaAllocation allocation(const std::byte* memory) override;
   CudaExport share(const std::byte* memory, std::size_t bytes) override;
   Mapping map(const CudaMemoryHandle& handle, const FileDescriptor& fd) override;
+  FileDescriptor dma_buf(const std::byte* memory, std::size_t bytes) override;
+  RdmaOrder rdma_order() override { return tutti::rdma_order(ordinal_); }
+  void flush_rdma_writes() override;
   void as_current(const std::function<void()>& body) override;
   std::shared_ptr<void> make_stream() override;
   Event record(Stream stream) override;

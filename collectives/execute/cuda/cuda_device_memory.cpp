@@ -143,6 +143,17 @@ Mapping CudaDevice::map(const CudaMemoryHandle& handle, const FileDescriptor& fd
   return {import, import->data(), import->bytes()};
 }
 
+FileDescriptor CudaDevice::dma_buf(const std::byte* memory, std::size_t bytes) {
+  const Current current(ordinal_);
+  const Relaxed relaxed;
+  return export_dma_buf(memory, bytes, ordinal_);
+}
+
+void CudaDevice::flush_rdma_writes() {
+  const Current current(ordinal_);
+  tutti::flush_rdma_writes();
+}
+
 void CudaDevice::note(Stream stream, const void* owner) {
   const Current current(ordinal_);
   const bool captures = is_capturing(stream);

@@ -12,8 +12,10 @@
 #include <span>
 
 #include "collectives/execute/cuda/launch.h"
+#include "core/error.h"
 #include "core/types.h"
 #include "transport/cuda_ipc.h"
+#include "transport/cuda_rdma.h"
 
 namespace tutti::device {
 
@@ -93,6 +95,19 @@ class Device {
   /// Maps what another process shares, as this device's kernels address it. `fd`: what came with
   /// the handle. Also while a stream of this thread is captured. Throws Error.
   virtual Mapping map(const CudaMemoryHandle& handle, const FileDescriptor& fd) = 0;
+
+  // For network cards that read and write the device's memory by themselves. As they are here, they
+  // are those of a device whose memory no card reaches.
+  /// Of whole pages of memory that allocate() gave: a dma-buf that begins where `memory` does.
+  /// Throws Error(system) where it cannot be had.
+  virtual FileDescriptor dma_buf(const std::byte* /*memory*/, std::size_t /*bytes*/) {
+    throw Error(ErrorCode::system, "the device gives no dma-buf of its memory");
+  }
+  /// When kernels see what such cards have written.
+  virtual RdmaOrder rdma_order() { return RdmaOrder::unknown; }
+  /// RdmaOrder::with_flush: returns when all that they have written is there for kernels that hear
+  /// of it from now on. From any thread. Throws Error(system).
+  virtual void flush_rdma_writes() {}
 
   // For engines. As they are here, they are those of a device that has done all work on return.
   /// Runs `body` with this GPU as the thread's, where threads have one.

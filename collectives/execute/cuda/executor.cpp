@@ -97,10 +97,14 @@ Executor::Executor(Device& device, int rank, const SegmentShape& shape, int rank
   segment_ = on_host_ ? host_segment : device_.allocate(shape.bytes());
   control_ = device_.allocate_control();
   segments_ = device_.allocate(shape.ranks * sizeof(std::byte*));
+  if (!on_host_) return;
+  peers_.resize(shape.ranks);
+  data_ = device_.allocate(shape.data_row(shape.ranks, true) * sizeof(std::byte*));
 }
 
 Executor::~Executor() {
   for (std::byte* memory : tmps_) device_.deallocate(memory);
+  if (data_ != nullptr) device_.deallocate(data_);
   if (segments_ != nullptr) device_.deallocate(segments_);
   if (control_ != nullptr) device_.deallocate_control(control_);
   if (!on_host_) device_.deallocate(segment_);
@@ -110,6 +114,21 @@ void Executor::connect(int peer, std::byte* segment, bool whole_lines) {
   const auto p = static_cast<std::size_t>(peer);
   whole_lines_[p] = whole_lines;
   device_.upload(segments_ + p * sizeof segment, bytes_of(segment));
+  if (!on_host_) return;
+  peers_[p] = segment;
+  put_data(peer, {}, {});
+}
+
+void Executor::put_data(int peer, std::span<std::byte* const> out, std::span<std::byte* const> in) {
+  const auto p = static_cast<std::uint32_t>(peer);
+  const std::uint32_t channels = shape_.data_channels();
+  std::vector<std::byte*> row(std::size_t{2} * channels);
+  for (std::uint32_t c = 0; c < channels; ++c) {
+    // As if connections were there.
+    row[c] = out.empty() ? peers_[p] + shape_.connection(rank_, c) : out[c] - shape_.simple(0);
+    row[channels + c] = in.empty() ? segment_ + shape_.connection(p, c) : in[c] - shape_.simple(0);
+  }
+  device_.upload(data_ + shape_.data_row(p, true) * sizeof row[0], std::as_bytes(std::span(row)));
 }
 
 void Executor::limit_blocks(std::uint32_t most) { most_blocks_ = std::min(most_blocks_, most); }
@@ -235,6 +254,7 @@ RankLaunch Executor::launch_of(const PlanCache::Plan& plan) const {
   r.plan_bytes = plan.header.bytes;
   r.segment = segment_;
   r.segments = reinterpret_cast<std::byte* const*>(segments_);
+  r.data = reinterpret_cast<std::byte* const*>(data_);
   r.control = control_;
   r.rank = rank_;
   r.blocks = plan.header.lanes * plan.header.copies;

@@ -89,6 +89,10 @@ class Executor {
   /// `whole_lines`: the link keeps a warp's 128-byte stores whole (LL128); both ends say the same,
   /// and if they say it of all links, so do all ranks.
   void connect(int peer, std::byte* segment, bool whole_lines = true);
+  /// Of an executor with a host_segment, after connect(): the data of messages to and from `peer`
+  /// lie elsewhere. By channel for data, where slot 0 of it lies; the others follow
+  /// shape.simple_bytes apart. Empty: in the segments.
+  void put_data(int peer, std::span<std::byte* const> out, std::span<std::byte* const> in);
   /// The blocks that the other ranks' devices have for each rank, if they are fewer: before the
   /// first prepare(), and the same number on all ranks.
   void limit_blocks(std::uint32_t most);
@@ -139,6 +143,9 @@ class Executor {
   std::vector<bool> whole_lines_;  // by peer
   std::byte* segment_ = nullptr;
   std::byte* segments_ = nullptr;  // the table of all segments, on the device
+  // Of a host_segment: RankLaunch::data, on the device; and the peers' segments.
+  std::byte* data_ = nullptr;
+  std::vector<std::byte*> peers_;
   Control* control_ = nullptr;
   LateRank told_;
   PlanCache plans_;

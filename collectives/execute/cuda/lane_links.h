@@ -93,6 +93,9 @@ class LaneLinks {
     if (plan().messages != 0) return end.channel;
     return shape_.plan_channel(shared_.copy * plan().plan_channels + end.channel);
   }
+  TUTTI_HD std::uint64_t* counter(const OpenEnd& end) const {
+    return reinterpret_cast<std::uint64_t*>(rank_.segment + end.count);
+  }
   /// A thread for each end. A connection is in the receiver's segment, its credit in the sender's.
   TUTTI_HD void open_ends() {
     TUTTI_NO_UNROLL
@@ -103,16 +106,17 @@ class LaneLinks {
       std::byte* const mine = rank_.segment;
       std::byte* const theirs = rank_.segments[end.peer];
       OpenEnd& open = shared_.ends[e];
-      open.count =
-          reinterpret_cast<std::uint64_t*>(mine + (sends ? shape_.sent() : shape_.received())) +
-          shape_.index(end.peer, c);
-      open.first = *open.count;
+      open.count = static_cast<std::uint32_t>((sends ? shape_.sent() : shape_.received()) +
+                                              sizeof(std::uint64_t) * shape_.index(end.peer, c));
+      open.first = *counter(open);
       open.connection =
           (sends ? theirs : mine) + shape_.connection(sends ? rank_.rank : end.peer, c);
+      open.data = rank_.data == nullptr ? open.connection
+                                        : rank_.data[shape_.data_row(end.peer, sends) + c];
       open.credit = reinterpret_cast<std::uint64_t*>(
           (sends ? mine : theirs) + shape_.credit(sends ? end.peer : rank_.rank, c));
       // acquire: our stores into free slots come after the receiver's loads.
-      open.freed = sends ? load_acquire(open.credit) : 0;
+      open.freed = sends ? static_cast<std::uint32_t>(load_acquire(open.credit)) : 0;
     }
   }
 
@@ -148,11 +152,12 @@ class LaneLinks {
 
   TUTTI_HD bool wait_for_slot(const StepMessage& m) {
     Wait wait;
+    const auto number = static_cast<std::uint32_t>(m.number);
     TUTTI_NO_UNROLL
-    while (m.number - m.end->freed > shape_.slots) {
+    while (number - m.end->freed > shape_.slots) {
       // acquire: our stores into free slots come after the receiver's loads.
-      m.end->freed = load_acquire(m.end->credit);
-      if (m.number - m.end->freed > shape_.slots && !look_again(wait, m.use, 0)) return false;
+      m.end->freed = static_cast<std::uint32_t>(load_acquire(m.end->credit));
+      if (number - m.end->freed > shape_.slots && !look_again(wait, m.use, 0)) return false;
     }
     return true;
   }

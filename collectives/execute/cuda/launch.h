@@ -45,6 +45,9 @@ struct RankLaunch {
   const std::byte* plan;       // PlanBlock
   std::byte* segment;          // its own
   std::byte* const* segments;  // of all ranks, as mapped here
+  // Of a segment in memory of the host, by SegmentShape::data_row(): where the data of Simple slots
+  // are, as if the connection was there. Null: in the connections.
+  std::byte* const* data;
   Control* control;
   std::byte* in;
   std::byte* out;

@@ -89,6 +89,10 @@ struct SegmentShape {
   TUTTI_HD std::size_t index(std::uint32_t peer, std::uint32_t channel) const {
     return std::size_t{channel} * ranks + peer;
   }
+  /// In RankLaunch::data, of the links to or from `peer`, by channel for data.
+  TUTTI_HD std::uint32_t data_row(std::uint32_t peer, bool sends) const {
+    return 2 * peer * data_channels() + (sends ? 0 : data_channels());
+  }
   /// Written by `peer`, the receiver of what this rank sends.
   TUTTI_HD std::size_t credit(std::uint32_t peer, std::uint32_t channel) const {
     return credits() + kLine * index(peer, channel);

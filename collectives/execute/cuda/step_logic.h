@@ -33,7 +33,7 @@ class LaneWalk : LaneLinks<Block> {
     for (std::uint32_t e = block_.thread(); e < lane().ends; e += block_.threads()) {
       const OpenEnd& open = shared_.ends[e];
       const End& end = shared_.lane_ends[e];
-      *open.count = open.first + std::uint64_t{round_} * end.per_tile + end.counted;
+      *counter(open) = open.first + std::uint64_t{round_} * end.per_tile + end.counted;
     }
     finish();
   }
@@ -41,7 +41,7 @@ class LaneWalk : LaneLinks<Block> {
  private:
   using Links = LaneLinks<Block>;
   using Links::block_, Links::shared_, Links::shape_, Links::rank_;
-  using Links::clean_slot, Links::look_again, Links::message, Links::signal_payload;
+  using Links::clean_slot, Links::counter, Links::look_again, Links::message, Links::signal_payload;
   using Links::plan, Links::lane, Links::state, Links::open_ends;
   using Links::round_, Links::step_;
   using Links::wait_for_header, Links::wait_for_slot;
@@ -278,7 +278,7 @@ class LaneWalk : LaneLinks<Block> {
         const StepMessage m = message(a, use);
         t.flag = m.number;
         t.use = a.protocol == Protocol::simple ? 0 : use + 1;
-        t.pointer = m.end->connection + p.offset +
+        t.pointer = m.end->data + p.offset +
                     (a.protocol == Protocol::ll      ? shape_.ll(m.slot)
                      : a.protocol == Protocol::ll128 ? shape_.ll128(m.slot)
                                                      : shape_.simple(m.slot));

@@ -48,6 +48,27 @@ INSTANTIATE_TEST_SUITE_P(Ll128, CudaHostMatrix,
                          ::testing::Combine(::testing::Values(device::Protocol::ll128),
                                             ::testing::Range(2, 9)));
 
+// The data of messages outside of the segments, as where network cards reach the GPU's memory.
+TEST(CudaHostApart, EveryAlgorithm) {
+  for (const int ranks : {2, 3, 5}) {
+    for (const auto data : {DeviceRanks::Data::apart, DeviceRanks::Data::in_segments}) {
+      HostDevice device;
+      DeviceRanks all({device}, ranks, kSmallSlots, data);
+      std::size_t k = 0;
+      for (const Algorithm& a : algorithms()) {
+        if (!runs_on_gpus(a) || a.windows) continue;
+        for (const std::size_t bytes : {std::size_t{8}, std::size_t{513}, std::size_t{2049}}) {
+          DeviceCase c = nth(a, ++k, ranks);
+          c.protocol = device::Protocol::simple;
+          c.bytes = bytes;
+          ASSERT_EQ(all.run(c), 0U) << c.text(ranks);
+        }
+      }
+      EXPECT_EQ(all.count_written() > 0, data == DeviceRanks::Data::in_segments);
+    }
+  }
+}
+
 // Several threads in a block: barriers stand where they must (ThreadSanitizer sees if not).
 TEST(CudaHostBlocks, OfSeveralThreads) {
   HostDevice device({64, 32});

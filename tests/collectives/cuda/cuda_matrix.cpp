@@ -82,17 +82,39 @@ std::string DeviceCase::text(int ranks) const {
       canonical ? ", canonical" : "");
 }
 
-DeviceRanks::DeviceRanks(DeviceUnderTest device, int ranks, const device::SegmentShape& shape)
+DeviceRanks::DeviceRanks(DeviceUnderTest device, int ranks, const device::SegmentShape& shape,
+                         Data data)
     : device_(std::move(device)), ranks_(ranks), shape_(shape) {
   shape_.ranks = static_cast<std::uint32_t>(ranks);
+  const auto allocate = [&](std::size_t bytes) {
+    return apart_.emplace_back(device_.device.allocate(bytes));
+  };
   std::vector<std::byte*> segments;
   for (int r = 0; r < ranks; ++r) {
-    executors_.push_back(std::make_unique<device::Executor>(device_.device, r, shape_, ranks));
+    std::byte* const host = data == Data::apart ? allocate(shape_.bytes()) : nullptr;
+    executors_.push_back(
+        std::make_unique<device::Executor>(device_.device, r, shape_, ranks, host));
     segments.push_back(executors_.back()->segment());
     executors_.back()->set_limits({std::chrono::seconds(20)});
   }
   for (const auto& e : executors_) {
     for (int r = 0; r < ranks; ++r) e->connect(r, segments[static_cast<std::size_t>(r)]);
+  }
+  for (int from = 0; from < ranks && data == Data::apart; ++from) {
+    for (int to = from; to < ranks; ++to) {
+      // Both directions between the two, which are one for a rank and itself.
+      const std::size_t link = std::size_t{shape_.slots} * shape_.simple_bytes;
+      const auto slots = [&] {
+        std::byte* const memory = allocate(shape_.data_channels() * link);
+        std::vector<std::byte*> first;
+        for (std::size_t c = 0; c < shape_.data_channels(); ++c) first.push_back(memory + c * link);
+        return first;
+      };
+      const std::vector<std::byte*> there = slots();
+      const std::vector<std::byte*> back = from == to ? there : slots();
+      executor(from).put_data(to, there, back);
+      if (from != to) executor(to).put_data(from, back, there);
+    }
   }
   buffers_.resize(2 * executors_.size());
 }
@@ -104,6 +126,22 @@ DeviceRanks::~DeviceRanks() {
   for (const Buffer& b : buffers_) {
     if (b.memory != nullptr) device_.device.deallocate(b.memory);
   }
+  for (std::byte* const memory : apart_) device_.device.deallocate(memory);
+}
+
+std::size_t DeviceRanks::count_written() const {
+  std::size_t written = 0;
+  std::vector<std::byte> slots(std::size_t{shape_.slots} * shape_.simple_bytes);
+  for (const auto& e : executors_) {
+    for (std::uint32_t r = 0; r < shape_.ranks; ++r) {
+      for (std::uint32_t c = 0; c < shape_.data_channels(); ++c) {
+        const std::byte* const at = e->segment() + shape_.connection(r, c) + shape_.simple(0);
+        device_.download(slots.data(), at, slots.size());
+        written += slots.size() - static_cast<std::size_t>(std::ranges::count(slots, std::byte{}));
+      }
+    }
+  }
+  return written;
 }
 
 std::byte* DeviceRanks::buffer(std::size_t index, std::size_t bytes) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -65,8 +66,15 @@ struct DeviceUnderTest {
 
 class DeviceRanks {
  public:
-  DeviceRanks(DeviceUnderTest device, int ranks, const device::SegmentShape& shape);
+  /// Where the data of messages are: in the segments; or elsewhere, and executors have
+  /// host_segments (Executor::put_data()), so that everything goes by Simple.
+  enum class Data : std::uint8_t { in_segments, apart };
+  DeviceRanks(DeviceUnderTest device, int ranks, const device::SegmentShape& shape,
+              Data data = Data::in_segments);
   ~DeviceRanks();
+
+  /// Bytes of the segments' Simple slots that were written: none where data are apart.
+  std::size_t count_written() const;
 
   int size() const { return ranks_; }
   device::Executor& executor(int rank) { return *executors_[static_cast<std::size_t>(rank)]; }
@@ -97,6 +105,7 @@ class DeviceRanks {
   DeviceUnderTest device_;
   int ranks_;
   device::SegmentShape shape_;
+  std::vector<std::byte*> apart_;  // segments, and the data of each link
   std::vector<std::unique_ptr<device::Executor>> executors_;
   std::vector<Buffer> buffers_;  // send, receive of every rank
   std::map<std::string, std::unique_ptr<Plan>> plans_;
