@@ -107,14 +107,14 @@ const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
   }
   Workload rounded = workload;
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
-  const auto predicted_from = [&](Parts parts, const Algorithm& a) {
+  const auto predicted_from = [&](Sample sample, const Algorithm& a) {
     if (!may_serve(a, workload)) return Prediction{};
-    Prediction p = predict(a, rounded, memory_->platform, parts);
+    Prediction p = predict(a, rounded, memory_->platform, sample);
     if (a.windows && workload.access == Access::copies) p.ns *= kCopiesMayTake;
     return p;
   };
   const auto from_one = [&](const Algorithm& a, const Prediction&) {
-    return predicted_from(Parts::one, a);
+    return predicted_from(Sample::one, a);
   };
   double most = std::numeric_limits<double>::infinity();
   const auto predicted = [&](const Algorithm& a, const Prediction& best) {
@@ -122,12 +122,12 @@ const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
       const Prediction least = from_one(a, best);
       if (!least.possible || least.ns > most) return Prediction{};
     }
-    return predicted_from(Parts::typical, a);
+    return predicted_from(Sample::typical, a);
   };
   if (memory_->platform.ranks > kMostSimulatedRanks) {
     const Algorithm* const hopeful = fastest(workload.collective, 1, from_one).algorithm;
     const Prediction p =
-        hopeful != nullptr ? predicted_from(Parts::typical, *hopeful) : Prediction{};
+        hopeful != nullptr ? predicted_from(Sample::typical, *hopeful) : Prediction{};
     if (p.possible) most = kFarWorse * p.ns;
   }
   chosen = fastest(workload.collective, kClearlyBetter, predicted).algorithm;

@@ -144,7 +144,7 @@ Platform gpu_platform(int ranks) {
 }
 
 Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& p,
-                   Parts parts) {
+                   Sample sample) {
   Prediction result;
   result.algorithm = &algorithm;
   if (algorithm.windows && workload.access == Access::none) return result;
@@ -159,7 +159,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   Plan plan;
   Use use;
   try {
-    const bool one = parts == Parts::one && !result.simulated;
+    const bool one = sample == Sample::one && !result.simulated;
     // The last rank, which leads no group.
     for (const int r :
          one ? std::vector{p.ranks - 1} : typical_ranks(p.ranks, request.root, p.hosts)) {

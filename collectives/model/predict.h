@@ -86,11 +86,11 @@ inline constexpr int kMostSimulatedRanks = 16;
 
 /// Of more ranks: from the parts of all ranks of some hosts, or from one part alone, which gives
 /// about the least time that it can be.
-enum class Parts : std::uint8_t { typical, one };
+enum class Sample : std::uint8_t { typical, one };
 
 /// Thread-safe. Takes microseconds to a few milliseconds; of many ranks on several hosts, much
 /// longer, unless from one part.
 Prediction predict(const Algorithm& algorithm, const Workload& workload, const Platform& platform,
-                   Parts parts = Parts::typical);
+                   Sample sample = Sample::typical);
 
 }  // namespace tutti
