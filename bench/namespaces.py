@@ -2,7 +2,10 @@
 import contextlib
 import os
 import pathlib
+import signal
 import subprocess
+import sys
+import time
 
 # Runs a rank's program in its namespace; for `sh -c`, under `tutti run` on one host.
 IN_A_NAMESPACE = """
@@ -20,10 +23,25 @@ def run(command, **environment):
     return done.stdout
 
 
+def delete(space):
+    """Ends what runs there, and tries again where that takes long."""
+    for _ in range(60):
+        if not pathlib.Path("/run/netns", space).exists():
+            return
+        pids = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout.split()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        if subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL).returncode != 0:
+            time.sleep(1)
+    print(f"the network namespace {space} is left", file=sys.stderr)
+
+
 @contextlib.contextmanager
 def namespaces(count, links=1, mbit=None):
     """`count` hosts with `links` links each, of `mbit` Mbit/s if given; yields their common name, which their
-    numbers follow. Link l is eth<l>, in a network of its own."""
+    numbers follow. Link l is eth<l>, in a network of its own; there host h has the address 10.<98 + l>.0.<h + 1>.
+    They are deleted at the end, also after Ctrl-C."""
     if os.geteuid() != 0:
         raise SystemExit("hosts are network namespaces, which root alone can make")
     name = f"tti{os.getpid()}"
@@ -31,8 +49,8 @@ def namespaces(count, links=1, mbit=None):
     made = []
     try:
         for space in [switch] + [f"{name}{h}" for h in range(count)]:
-            run(["ip", "netns", "add", space])
             made.append(space)
+            run(["ip", "netns", "add", space])
             run(["ip", "-n", space, "link", "set", "lo", "up"])
         for link in range(links):
             run(["ip", "-n", switch, "link", "add", f"br{link}", "type", "bridge"])
@@ -50,8 +68,11 @@ def namespaces(count, links=1, mbit=None):
                          "burst", "128k", "latency", "50ms"])
         yield name
     finally:
+        handlers = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)}
         for space in made:
-            run(["ip", "netns", "del", space])
+            delete(space)
+        for interruption, handler in handlers.items():
+            signal.signal(interruption, handler)
 
 
 def run_on_hosts(tutti, each, command, name, folder, **environment):

@@ -10,7 +10,6 @@ switches of all ranks until then, and the TCP connections that were opened.
 """
 import argparse
 import contextlib
-import os
 import pathlib
 import signal
 import statistics
@@ -19,51 +18,9 @@ import sys
 import tempfile
 import time
 
+from namespaces import namespaces
+
 COLUMNS = ("created", "called", "cpu", "switches", "connections")
-
-
-def ip(*words):
-    subprocess.run(["ip", *map(str, words)], check=True, timeout=120)
-
-
-def delete(space):
-    """Ends what runs there, and tries again where that takes long."""
-    for _ in range(60):
-        if not pathlib.Path("/run/netns", space).exists():
-            return
-        pids = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout.split()
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
-        if subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL).returncode != 0:
-            time.sleep(1)
-    print(f"the network namespace {space} is left", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def namespaces(count):
-    """Network namespaces that a bridge joins; yields their names. The address of the nth ends with n, from 1 on."""
-    name = f"ttb{os.getpid()}x"
-    switch, hosts = f"{name}0", [f"{name}{h + 1}" for h in range(count)]
-    made = []
-    try:
-        for space in [switch, *hosts]:
-            made.append(space)
-            ip("netns", "add", space)
-            ip("-n", space, "link", "set", "lo", "up")
-        ip("-n", switch, "link", "add", "br0", "type", "bridge")
-        ip("-n", switch, "link", "set", "br0", "up")
-        for h, space in enumerate(hosts, 1):
-            ip("link", "add", "eth0", "netns", space, "type", "veth", "peer", "name", f"to{h}", "netns", switch)
-            ip("-n", space, "addr", "add", f"10.97.0.{h}/24", "dev", "eth0")
-            ip("-n", space, "link", "set", "eth0", "up")
-            ip("-n", switch, "link", "set", f"to{h}", "master", "br0", "up")
-        yield hosts
-    finally:
-        for interruption in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(interruption, signal.SIG_IGN)
-        for space in made:
-            delete(space)
 
 
 def opened(spaces):
@@ -80,7 +37,7 @@ def turn(a, spaces, launcher):
     before = opened(spaces)
     command = [a.build / "bin/tutti", "run", "--timeout", a.limit, "-n", a.n]
     if spaces:
-        hosts = [f"10.97.0.{h + 1}:{(a.n + len(spaces) - 1) // len(spaces)}" for h in range(len(spaces))]
+        hosts = [f"10.98.0.{h + 1}:{(a.n + len(spaces) - 1) // len(spaces)}" for h in range(len(spaces))]
         command = ["ip", "netns", "exec", spaces[0], *command, "-H", ",".join(hosts), "--launcher", launcher]
     command += [a.build / "bench/start_rank", time.monotonic()]
     job = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
@@ -108,16 +65,15 @@ def main():
     a = parser.parse_args()
     if not 1 <= a.hosts <= min(a.n, 250):
         parser.error(f"--hosts {a.hosts}: from 1 to the number of ranks, and 250 at most")
-    if a.hosts > 1 and os.geteuid() != 0:
-        parser.error("several hosts are network namespaces, which need root")
     a.build = a.build.resolve()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     with contextlib.ExitStack() as stack:
         spaces, launcher = [], ""
         if a.hosts > 1:
-            spaces = stack.enter_context(namespaces(a.hosts))
+            name = stack.enter_context(namespaces(a.hosts))
+            spaces = [f"{name}{h}" for h in range(a.hosts)]
             launcher = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "launcher"
-            launcher.write_text(f'#!/bin/sh\nspace={spaces[0][:-1]}${{1##*.}}; shift\nexec ip netns exec $space "$@"\n')
+            launcher.write_text(f'#!/bin/sh\nspace={name}$((${{1##*.}} - 1)); shift\nexec ip netns exec $space "$@"\n')
             launcher.chmod(0o755)
         print(f"| {a.n} ranks on {a.hosts} host{'s' * (a.hosts > 1)} | {' | '.join(COLUMNS)} |\n|---" + "|---" *
               len(COLUMNS) + "|")

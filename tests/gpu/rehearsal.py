@@ -63,7 +63,7 @@ def check(gpu_check, root, *options):
     for old in root.glob("results/*"):
         old.unlink()
     began = time.monotonic()
-    process = subprocess.run([sys.executable, gpu_check, "--root", root, "--limit", "4", "--budget", "100", *options],
+    process = subprocess.run([sys.executable, gpu_check, "--root", root, "--limit", "6", "--budget", "100", *options],
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     reports = list(root.glob("results/*.json"))
     if len(reports) != 1 or process.returncode != 1:
