@@ -15,7 +15,7 @@ python=$(command -v python3)
 }
 [ -x "$folder/bin/pip" ] || "$python" -m venv "$folder"
 site=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-printf '%s\n' "$2" "$3" "$4" >"$site/pytorch.pth"
+realpath "$2" "$3" "$4" >"$site/pytorch.pth"
 # pip sees this record before the wheel's own. So it takes PyTorch as installed, and does not ask for the
 # libraries of CUDA that an import does not need. PyTorch finds its own backends by the entry points.
 record=$(basename "$torch"/torch-*.dist-info)
