@@ -10,24 +10,19 @@ Prints the tables of docs/experiments.md in Markdown, and how far off prediction
 comparison. Ends with status 1 where the median is worse than before by more than a tenth.
 """
 import argparse
+import functools
 import math
 import os
 import pathlib
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 
+import programs
+
+run = functools.partial(programs.run, seconds=120)
 SIZES = {"8 B": 8, "2 KiB": 2048, "32 KiB": 32768, "512 KiB": 524288, "8 MiB": 8388608}
-
-
-def run(command, **environment):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120,
-                          env=os.environ | environment)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
-    return done.stdout
 
 
 def predicted(build, machine, ranks, size):

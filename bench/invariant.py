@@ -17,7 +17,8 @@ import re
 import statistics
 import tempfile
 
-from namespaces import namespaces, run, run_on_hosts
+from namespaces import namespaces, run_on_hosts
+from programs import run
 
 
 def measured(a, way, ranks, kind, invariant):

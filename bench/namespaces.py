@@ -7,20 +7,14 @@ import subprocess
 import sys
 import time
 
+from programs import run
+
 # Runs a rank's program in its namespace; for `sh -c`, under `tutti run` on one host.
 IN_A_NAMESPACE = """
 unset TUTTI_UNIQUE_ID
 export TUTTI_ID_FILE=$ID
 exec ip netns exec $SPACE$((TUTTI_RANK / EACH)) "$0" "$@"
 """
-
-
-def run(command, **environment):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=600,
-                          env=os.environ | environment)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}: {done.stdout[-2000:]}{done.stderr.strip()}")
-    return done.stdout
 
 
 def delete(space):

@@ -102,6 +102,14 @@ struct GpuPair {
     return holds();
   }
 
+  /// The ends begin, and hear from each other.
+  void meet() {
+    begin();
+    first.rank->send(0, 1, Bytes(8, std::byte{1}));
+    ASSERT_TRUE(eventually([&] { return second.rank->can_receive(0, 1); }));
+    second.rank->receive(0, 8);
+  }
+
   CardNetwork network;
   TwoEnds ends{network};
   Side first, second;
@@ -178,11 +186,7 @@ TEST_P(DeviceGpuLinks, MessagesArriveInOrderAndWhole) {
 
 TEST(DeviceGpuLinksAlone, ASlotIsTheKernelsAgainOnceItHasLeft) {
   GpuPair pair;
-  pair.begin();
-  // Both have heard from each other.
-  pair.first.rank->send(0, 1, Bytes(8, std::byte{1}));
-  ASSERT_TRUE(pair.eventually([&] { return pair.second.rank->can_receive(0, 1); }));
-  pair.second.rank->receive(0, 8);
+  ASSERT_NO_FATAL_FAILURE(pair.meet());
   card_settings().holds = true;
   for (std::uint32_t m = 0; m < 3; ++m) pair.first.rank->send(0, m, Bytes(100, std::byte{7}));
   pair.first.rank->send(0, 3, {});  // nothing lies in its slot, but it comes after the others
@@ -270,10 +274,7 @@ TEST(DeviceGpuLinksAlone, ARankThatLeavesKeepsItsMemoryUntilItsPeerHasLeft) {
 
 TEST(DeviceGpuLinksAlone, AConnectionThatBreaksLeavesNothingBehind) {
   GpuPair pair;
-  pair.begin();
-  pair.first.rank->send(0, 1, Bytes(8, std::byte{1}));
-  ASSERT_TRUE(pair.eventually([&] { return pair.second.rank->can_receive(0, 1); }));
-  pair.second.rank->receive(0, 8);
+  ASSERT_NO_FATAL_FAILURE(pair.meet());
   card_settings().holds = true;
   for (std::uint32_t m = 0; m < 4; ++m) pair.first.rank->send(0, m, Bytes(4000, std::byte{7}));
   for (int i = 0; i < 10; ++i) pair.advance();
