@@ -37,7 +37,7 @@ of_tutti() {  # BYTES
     unset TUTTI_UNIQUE_ID; export TUTTI_ID_FILE=$ID
     exec ip netns exec $SPACE$TUTTI_RANK taskset -c $TUTTI_RANK "$0" "$@"' \
     "$build/bin/broadcast_perf" -b "$1" -e "$1" -n $((2000000000 / $1 + 10)) -w 50 -c 0 |
-    awk '$3 == "float" {print $1 / $6 / 1000}'
+    awk '$3 == "float" {print $1 / $10 / 1000}'
 }
 median() { printf '%s\n' "$@" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 

@@ -3,7 +3,7 @@
 find_package(Threads REQUIRED)
 find_package(fmt 9 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
-find_package(hwy 1.0 REQUIRED)
+find_package(hwy 1.0 REQUIRED)  # its headers alone: core/supported_targets.h
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 find_package(pugixml 1.12 REQUIRED)
@@ -12,7 +12,7 @@ pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.9)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
 pkg_check_modules(XXHASH REQUIRED libxxhash>=0.8)  # its header alone
 
-set(TUTTI_LINK spdlog::spdlog fmt::fmt hwy::hwy pugixml::pugixml PkgConfig::HWLOC PkgConfig::SODIUM Threads::Threads)
+set(TUTTI_LINK spdlog::spdlog fmt::fmt pugixml::pugixml PkgConfig::HWLOC PkgConfig::SODIUM Threads::Threads)
 
 # RDMA verbs: compiled where libibverbs is, unless TUTTI_VERBS is OFF. Devices are looked for at run
 # time.

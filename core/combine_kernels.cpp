@@ -9,6 +9,7 @@
 #include "core/combine_kernels.h"
 #include "core/combine_loops-inl.h"
 #include "core/combine_vectors-inl.h"
+#include "core/supported_targets.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -143,7 +144,7 @@ void fence_streams() { hwy::FlushStream(); }
 
 const char* combine_target() {
   // The lowest bit is the best target.
-  const std::int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
+  const std::int64_t usable = detail::supported_targets() & HWY_TARGETS;
   return hwy::TargetName(usable != 0 ? usable & -usable : HWY_STATIC_TARGET);
 }
 

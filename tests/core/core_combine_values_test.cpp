@@ -23,8 +23,8 @@ namespace {
 
 class CombineValues : public testing::TestWithParam<std::int64_t> {
  protected:
-  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
-  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+  void SetUp() override { detail::support_only(GetParam()); }
+  void TearDown() override { detail::support_only(0); }
 };
 
 template <class T>

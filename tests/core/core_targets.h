@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/supported_targets.h"
 #include "core/types.h"
 #include "hwy/targets.h"
 
@@ -12,14 +13,8 @@ namespace tutti {
 // While one lives, combine() runs with this instruction set.
 class CombineTarget {
  public:
-  explicit CombineTarget(std::int64_t target) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-  ~CombineTarget() {
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
+  explicit CombineTarget(std::int64_t target) { detail::support_only(target); }
+  ~CombineTarget() { detail::support_only(0); }
   CombineTarget(const CombineTarget&) = delete;
   CombineTarget& operator=(const CombineTarget&) = delete;
 
@@ -27,7 +22,7 @@ class CombineTarget {
   static std::vector<std::int64_t> all() {
     std::vector<std::int64_t> targets;
     for (const std::int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SSE4, HWY_NEON, HWY_STATIC_TARGET}) {
-      if ((hwy::SupportedTargets() & target) != 0 || target == HWY_STATIC_TARGET) {
+      if ((detail::supported_targets() & target) != 0 || target == HWY_STATIC_TARGET) {
         targets.push_back(target);
       }
     }
