@@ -6,9 +6,9 @@ communication.
 All contenders are models of the same processes, each on a core and with a thread of its own, and take
 turns of a few steps (A B C, C B A ...), so that whatever else the machine does meets all of them. A
 contender's time in a turn is the median of its steps on the slowest rank; its ratio is the median, over
-the turns, of its time to that of the step without communication. "nothing" is torch's backend "fake",
-which communicates nothing: what FSDP2 itself costs (DDP cannot do with it). The last column is the ratio
-to the same engine over nothing: FSDP2's to FSDP2 over "fake", DDP's to the step alone. "core" is the time for which
+the turns, of its time to that of the step without communication. "nothing" is the engine alone: FSDP2 over
+torch's backend "fake", which communicates nothing, and DDP with a communication hook that does nothing. The last
+column is the ratio to the same engine over nothing. "core" is the time for which
 rank 0's threads had a core, and its ratio: on a machine that others use, too, it says more than the time.
 """
 
@@ -64,13 +64,20 @@ def measure(rank, folder, options, pipe):
     def ddp(group):
         return DistributedDataParallel(gpt(layers, width), process_group=group, gradient_as_bucket_view=True)
 
+    def reduces_nothing(_, bucket):
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
     models = {
         "alone": gpt(layers, width),
         "ddp, tutti": ddp(tutti),
+        "ddp, nothing": ddp(tutti),
         "fsdp2, tutti": sharded(gpt(layers, width), tutti),
         "fsdp2, tutti, its memory": in_windows(sharded(gpt(layers, width), tutti)),
         "fsdp2, nothing": sharded(gpt(layers, width), nothing),
     }
+    models["ddp, nothing"].register_comm_hook(None, reduces_nothing)
     if gloo:
         models["ddp, gloo"] = ddp(gloo)
         models["fsdp2, gloo"] = sharded(gpt(layers, width), gloo)
@@ -123,7 +130,7 @@ def main():
         for i, what in enumerate(("ms", "ms core")):
             ratio = statistics.median(t[name][i] / t["alone"][i] for t in turns)
             print(f" {statistics.median(t[name][i] for t in turns):>9.1f} {what} {ratio:>7.3f}", end="")
-        nothing = "fsdp2, nothing" if name.startswith("fsdp2") else "alone"
+        nothing = "alone" if name == "alone" else name.split(",")[0] + ", nothing"
         ratios = (statistics.median(t[name][i] / t[nothing][i] for t in turns) for i in range(2))
         print("    beside {:<14} {:.3f} ({:.3f} core)".format(nothing, *ratios))
     keep(turns, options)
