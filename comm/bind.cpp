@@ -311,11 +311,11 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
   const int caches = std::max(geometry.domains.count() / geometry.hosts.count(), 1);
   const int most = geometry.hosts.most(ranks);
   // Slots are counted only where they matter: they count for no more than the buffers. Nor is the
-  // cache asked for, which takes hwloc, where half of any would do.
+  // cache asked for where half of any would do.
   constexpr std::size_t kHalfOfAny = std::size_t{256} << 10;
   const std::size_t in_buffers = bytes_in_caches(bytes, 2 * bytes, most);
   const std::size_t l3 =
-      in_buffers > kHalfOfAny ? host().l3_bytes * static_cast<std::size_t>(caches) : 0;
+      in_buffers > kHalfOfAny ? l3_bytes() * static_cast<std::size_t>(caches) : 0;
   if (in_buffers > std::max(kHalfOfAny, l3 / 2)) {
     const std::size_t in_caches =
         bytes_in_caches(bytes, slots_in_use(*b.plan, geometry.shape), most);

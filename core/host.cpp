@@ -8,9 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
+#include <string_view>
 #include <thread>
 
 #include "core/cpu_mask.h"
+#include "core/number.h"
 
 namespace tutti {
 namespace {
@@ -47,14 +50,20 @@ CoreSet listed_cores(const std::string& list) {
   return cores;
 }
 
+/// The kernel's folder about the L3 cache of core `core`; "" if there is none.
+std::string l3_folder(std::size_t core) {
+  constexpr int kMostCaches = 10;
+  for (int i = kMostCaches; i-- > 0;) {
+    std::string folder = fmt::format("/sys/devices/system/cpu/cpu{}/cache/index{}", core, i);
+    if (first_line(folder + "/level") == "3") return folder;
+  }
+  return "";
+}
+
 /// The cores of the last-level cache of core `core`, or, if there is none, of its NUMA node.
 CoreSet domain_with(std::size_t core) {
-  constexpr int kMostCaches = 10;
-  const std::string caches = fmt::format("/sys/devices/system/cpu/cpu{}/cache/index", core);
-  for (int i = kMostCaches; i-- > 0;) {
-    if (first_line(fmt::format("{}{}/level", caches, i)) != "3") continue;
-    return listed_cores(first_line(fmt::format("{}{}/shared_cpu_list", caches, i)));
-  }
+  const std::string cache = l3_folder(core);
+  if (!cache.empty()) return listed_cores(first_line(cache + "/shared_cpu_list"));
   const std::string nodes = "/sys/devices/system/node/";
   const CoreSet numbers = listed_cores(first_line(nodes + "has_cpu"));
   for (std::size_t n = numbers._Find_first(); n < numbers.size(); n = numbers._Find_next(n)) {
@@ -96,6 +105,19 @@ Host look() {
 const Host& host() {
   static const auto& h = *new Host(look());  // never destroyed: threads may ask during exit
   return h;
+}
+
+std::size_t l3_bytes() {
+  static const std::size_t bytes = [] {
+    const std::string cache = sees_another_machine() ? "" : l3_folder(0);
+    const std::string text = cache.empty() ? "" : first_line(cache + "/size");  // as in 32768K
+    const auto kib =
+        text.ends_with('K')
+            ? parse_number<std::size_t>(std::string_view(text).substr(0, text.size() - 1))
+            : std::nullopt;
+    return kib && *kib > 0 ? *kib << 10 : host().l3_bytes;
+  }();
+  return bytes;
 }
 
 CoreSet allowed_cores() {

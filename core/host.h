@@ -25,6 +25,9 @@ struct Host {
 /// Looked up once. Usual sizes replace those that hwloc does not know.
 const Host& host();
 
+/// Host::l3_bytes. Does without hwloc where the kernel says it.
+std::size_t l3_bytes();
+
 /// The cores on which this thread may run; just the first core if that is not known.
 CoreSet allowed_cores();
 

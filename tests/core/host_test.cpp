@@ -28,5 +28,8 @@ TEST(Domains, OfNoCoresAndOfCoresThatDoNotExistAreNone) {
   EXPECT_EQ(domain_of(CoreSet().set()), -1);
 }
 
+// Of the kernel's files, where there are any: a rank of many does not wait for hwloc's plugins.
+TEST(L3Bytes, AreThoseThatHwlocSees) { EXPECT_EQ(l3_bytes(), host().l3_bytes); }
+
 }  // namespace
 }  // namespace tutti
