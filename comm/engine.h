@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/execute/host/wait.h"
+#include "collectives/execute/host/job.h"
 #include "comm/communicator.h"
 
 namespace tutti {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/execute/host/wait.h"
+#include "collectives/execute/host/job.h"
 #include "comm/bind.h"
 #include "comm/communicator.h"
 #include "comm/engine.h"

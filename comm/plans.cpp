@@ -199,8 +199,11 @@ const Algorithm* Plans::uneven(Collective collective, Access access) {
       ranks_ == 1) {
     return nullptr;
   }
-  const Algorithm* const a = find_algorithm(collective, "direct_window");
-  return chooser_.may_run(*a) ? a : nullptr;
+  const auto all = algorithms();
+  const auto a = std::ranges::find_if(all, [&](const Algorithm& row) {
+    return row.collective == collective && row.windows && chooser_.may_run(row);
+  });
+  return a != all.end() ? &*a : nullptr;
 }
 
 std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest request,

@@ -181,12 +181,9 @@ void show_further_ways(DoctorReport& report) {
 void show_tcp(DoctorReport& report) {
   report.section("Between hosts: TCP");
   const std::string asked = asked_transport();
-  const bool known =
-      asked.empty() || asked == "tcp" || asked == "verbs" || asked == "ucx" || asked == "plugin";
-  if (!known) {
-    report.bad("TUTTI_TRANSPORT",
-               fmt::format("is {}; it can be tcp, verbs, ucx, plugin, or empty", asked));
-  }
+  holds(report, "TUTTI_TRANSPORT", [&] {
+    if (!asked.empty()) wire_named(asked);
+  });
   holds(report, kUsed, [&] {
     for (const NetworkInterface& i : network_interfaces()) {
       report.good(i.name, fmt::format("{}{}{}{}", host_text(i.address), speed_text(i),

@@ -35,7 +35,7 @@ inline constexpr std::size_t kBulkBytes = 8192;  // from here on it matters how 
 
 struct alignas(kCacheLine) SlotHeader {
   std::atomic<std::uint64_t> message;  // 1 + index of the message in this slot; 0: none yet
-  std::uint32_t tag;                   // which operation it belongs to (see comm/signature.h)
+  std::uint32_t tag;  // which operation it belongs to (collectives/execute/signature.h)
   std::uint32_t bytes;
   std::byte payload[kInlineBytes];
 };

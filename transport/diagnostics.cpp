@@ -127,7 +127,7 @@ void Diagnostics::say_waiting(std::string_view doing) {
 
 std::string Diagnostics::own_doing_text() const {
   const auto said = fresh(blocks_.own().waiting);
-  return said ? "while " + said->text : "between its calls";
+  return said ? " while " + said->text : "";
 }
 
 // --- What another rank does ----------------------------------------------------------------------
@@ -163,6 +163,15 @@ std::string Diagnostics::progress_text(int peer) const {
   const std::uint64_t operation = std::min(progress >> kStepBits, newest_sequence(c.records[0]));
   return fmt::format("step {} of its operation #{}", progress - progress_of(operation, 0),
                      operation);
+}
+
+std::string Diagnostics::last_progress_text(int peer) {
+  if (is_far(peer)) {
+    const std::lock_guard lock(mutex_);
+    const auto asked = asked_.find(peer);
+    if (asked == asked_.end() || Clock::now() - asked->second.answered > 1s) return "";
+  }
+  return " after " + progress_text(peer);
 }
 
 std::string Diagnostics::refusal_text(int peer) const {
@@ -249,7 +258,9 @@ bool Diagnostics::on_note(int rank, std::uint32_t type, std::span<const std::byt
   if (type != kStatus) return false;
   if (control_from_bytes(bytes, blocks_.of(rank))) {
     const std::lock_guard lock(mutex_);
-    ++asked_[rank].answers;
+    Asked& asked = asked_[rank];
+    ++asked.answers;
+    asked.answered = Clock::now();
   }
   return true;
 }

@@ -46,7 +46,7 @@ class Diagnostics {
   /// It is `doing` something, for which it waits: for the other ranks here, and for those of its
   /// other communicators.
   void say_waiting(std::string_view doing);
-  /// "while waiting for ..."; "between its calls".
+  /// " while waiting for ..."; "" if it has not waited for long.
   std::string own_doing_text() const;
 
   // What another rank does.
@@ -58,6 +58,9 @@ class Diagnostics {
   int asked_end_of_line(int peer, std::chrono::steady_clock::time_point recently);
   /// "step 3 of its operation #12": the last one that rank `peer` has finished.
   std::string progress_text(int peer) const;
+  /// " after step 3 of its operation #12", of a rank that is lost. "" where that is not known: of a
+  /// rank on another host, unless it has answered within the last second.
+  std::string last_progress_text(int peer);
   /// "; a call of rank 1 was refused: ...", if that is the last thing that rank `peer` has called;
   /// else "".
   std::string refusal_text(int peer) const;
@@ -84,6 +87,7 @@ class Diagnostics {
   struct Asked {
     std::chrono::steady_clock::time_point last{};
     std::uint64_t answers = 0;
+    std::chrono::steady_clock::time_point answered{};  // the newest
     bool lost = false;
   };
   bool is_far(int rank) const { return tree_ != nullptr && !tree_->is_here(rank); }

@@ -14,7 +14,7 @@
 // a time. An endpoint calls its sink from within poll(), and, where it learns there that the
 // connection broke, from within any call.
 //
-// To add a network: a folder with an Endpoint and an EndpointMaker, and a line in wire_choice.cpp.
+// To add a network: a folder with an Endpoint and an EndpointMaker, and a WireKind (CONTRIBUTING.md).
 // tests/transport/endpoint_test.cpp says whether it is one.
 #pragma once
 
@@ -69,7 +69,9 @@ class Endpoint {
     bool registers = false;
     /// A descriptor is readable whenever something has come. Else it is after arm() alone.
     bool level_triggered = false;
-    /// There are descriptors, its own or its maker's. Else it has to be polled.
+    /// There are descriptors, its own or its maker's. Else it has to be polled: threads that wait
+    /// do so every 0.5 ms, and without any, the reactor every 10 ms. They also call submit() then,
+    /// and where a descriptor is ready, as long as is_flushed() is false.
     bool wakes = true;
     /// is_delivered() knows when the peer has all. Else the peer has to say so.
     bool confirms = false;
@@ -176,7 +178,8 @@ class Endpoint {
   /// Takes a control message of at most kMostControl bytes. False: there is no room.
   static constexpr std::size_t kMostControl = 128;
   virtual bool send(const MessageHeader& header, const void* control) = 0;
-  /// What was taken is on its way. True: there is room again where there was none.
+  /// Sends what was taken, as far as the network takes it. True: there is room again where there
+  /// was none.
   virtual bool submit() = 0;
   /// Takes in what has come, for the sink.
   virtual void poll() = 0;

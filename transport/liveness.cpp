@@ -60,10 +60,10 @@ std::vector<int> Liveness::dead_ranks() {
 
 std::string Liveness::lost_text(int rank, const std::string& why, std::string_view noticed) const {
   return fmt::format(
-      "rank {} ({}) {} after {}; rank {} noticed {}{}. Its own output or the kernel's log says "
-      "why; restart the job, or go on without that rank (shrink)",
-      rank, members_.process_text(rank), why, diagnostics_.progress_text(rank), members_.rank(),
-      noticed, diagnostics_.refusal_text(rank));
+      "rank {} ({}) {}{}; rank {} noticed it{}{}. Its own output or the kernel's log says why; "
+      "restart the job, or go on without that rank (shrink)",
+      rank, members_.process_text(rank), why, diagnostics_.last_progress_text(rank),
+      members_.rank(), noticed, diagnostics_.refusal_text(rank));
 }
 
 void Liveness::check_peers(std::string_view doing) {
@@ -71,7 +71,7 @@ void Liveness::check_peers(std::string_view doing) {
   if (hosts_) network_->poll();
   for (const int peer : ending_ranks()) {
     if (has_left(peer)) continue;
-    fail({ErrorCode::peer_lost, peer, lost_text(peer, "died", fmt::format("while {}", doing))});
+    fail({ErrorCode::peer_lost, peer, lost_text(peer, "died", fmt::format(" while {}", doing))});
   }
 }
 

@@ -99,7 +99,7 @@ Network::~Network() {
   if (generation_ != process_generation()) {
     for (auto& [member, r] : ranks_) abandon(std::move(r));
     for (auto& [kind, maker] : makers_) abandon(std::move(maker));
-    abandon(std::shared_ptr<EndpointMaker>(wires_.verbs));
+    for (const auto& [kind, maker] : wires_.made) abandon(std::shared_ptr<EndpointMaker>(maker));
     return;
   }
   if (reactor_ == nullptr) return;

@@ -178,10 +178,10 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void on_moved() override { wake(); }
 
   // network_requests.cpp:
-  /// That rank `who` dials rank `whom`, which cannot dial it; identities.
+  /// That rank `dialler` dials rank `target`, which cannot dial it; identities.
   struct DialRequest {
-    std::uint64_t who = 0, whom = 0;
-    std::uint32_t number = 0;  // whom's
+    std::uint64_t dialler = 0, target = 0;
+    std::uint32_t number = 0;  // the target's
     std::uint32_t hops = 0;    // that are left
   };
   static constexpr std::uint32_t kDialNote = 9;
@@ -256,7 +256,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   bool leaving_ = false;
   std::uint32_t requests_ = 0;  // of this rank
   std::size_t next_way_ = 0;    // whom to ask, in turn
-  // By DialRequest::who and whom: the last number.
+  // By DialRequest::dialler and target: the last number.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> requests_passed_;
   std::mutex listeners_mutex_;  // held while they are told
   std::unordered_map<std::uint64_t, Listener*> listeners_;

@@ -24,9 +24,8 @@ constexpr auto kShortSleep = 500us;
 EndpointMaker& Network::maker(WireKind kind) {
   std::shared_ptr<EndpointMaker>& maker = makers_[kind];
   if (maker) return *maker;
-  maker = kind == WireKind::verbs    ? wires_.verbs
-          : kind == WireKind::plugin ? wires_.plugin
-                                     : make_endpoints(kind);
+  const auto made = wires_.made.find(kind);
+  maker = made != wires_.made.end() ? made->second : make_endpoints(kind);
   if (maker->descriptor() < 0) return *maker;
   epoll_event event{};
   event.events = EPOLLIN;

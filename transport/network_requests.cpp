@@ -22,7 +22,7 @@ void Network::on_unanswered(int member) {
     const std::lock_guard lock(mutex_);
     const auto peer = peers_.find(member);
     if (peer == peers_.end() || peer->second.here) return;
-    request.who = peer->second.identity;
+    request.dialler = peer->second.identity;
     request.number = ++requests_;
   }
   pass_on(request, own_);
@@ -32,16 +32,16 @@ void Network::take_request(int from, std::span<const std::byte> bytes) {
   DialRequest request;
   if (bytes.size() != sizeof request) return;
   std::memcpy(&request, bytes.data(), sizeof request);
-  if (request.whom == identity_) return;
-  std::shared_ptr<RemoteRank> whom;
+  if (request.target == identity_) return;
+  std::shared_ptr<RemoteRank> target;
   {
     const std::lock_guard lock(mutex_);
-    const int its = number_of(request.whom);
+    const int its = number_of(request.target);
     if (its < 0) return;  // of another communicator, perhaps
-    if (request.who == identity_) whom = find_or_make(its);
+    if (request.dialler == identity_) target = find_or_make(its);
   }
-  if (request.who != identity_) return pass_on(request, from);
-  if (whom != nullptr) whom->connect();
+  if (request.dialler != identity_) return pass_on(request, from);
+  if (target != nullptr) target->connect();
 }
 
 void Network::pass_on(DialRequest request, int from) {
@@ -50,10 +50,10 @@ void Network::pass_on(DialRequest request, int from) {
   {
     const std::lock_guard lock(mutex_);
     if (leaving_) return;
-    std::uint32_t& last = requests_passed_[{request.who, request.whom}];
+    std::uint32_t& last = requests_passed_[{request.dialler, request.target}];
     if (request.number <= last) return;
     last = request.number;
-    for (const int way : ways_to(request.who, from)) ranks.push_back(find_or_make(way));
+    for (const int way : ways_to(request.dialler, from)) ranks.push_back(find_or_make(way));
   }
   request.hops = std::min(request.hops, kMostHops) - 1;
   for (const auto& r : ranks) {
@@ -62,8 +62,8 @@ void Network::pass_on(DialRequest request, int from) {
 }
 
 /// With mutex_ held.
-std::vector<int> Network::ways_to(std::uint64_t who, int from) {
-  const int member = number_of(who);
+std::vector<int> Network::ways_to(std::uint64_t identity, int from) {
+  const int member = number_of(identity);
   if (member < 0) return {};
   if (peers_.at(member).here) return {member};
   std::vector<int> up, here;

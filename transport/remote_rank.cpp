@@ -22,8 +22,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kDied = "died";
-
 }  // namespace
 
 RemoteRank::RemoteRank(Owner& owner, std::uint64_t self, Where where, Protection protection,
@@ -196,7 +194,7 @@ void RemoteRank::read_control() {
       const bool ready = frame.kind == Frame::ready && meets && frame.bytes == 0;
       if ((frame.kind != Frame::note && frame.kind != Frame::bye && !hello && !ready) ||
           frame.bytes > kMostNote) {
-        why_ended_ = kNonsense;
+        end_ = {Loss::cut_off, kNonsense};
         end = EPROTO;
         break;
       }
@@ -207,7 +205,7 @@ void RemoteRank::read_control() {
         acknowledge(streams_[kControl].fd());
         if (frame.bytes > 0) {
           const std::string said(reinterpret_cast<const char*>(&*first), frame.bytes);
-          why_ended_ = fmt::format("has hung up on this rank, which, it says, {}", said);
+          end_ = {Loss::cut_off, fmt::format("has hung up on this rank, which, it says, {}", said)};
         }
       } else {
         notes.push_back({frame, {first, first + frame.bytes}});
@@ -241,21 +239,22 @@ void RemoteRank::control_ended(int error) {
   reactor_.unwatch(streams_[kControl].fd());
   ended_ = Clock::now();
   if (error == 0 || error == ECONNRESET || error == EPIPE) {
-    if (!heard_bye_ && why_ended_.empty()) why_ended_ = kDied;
+    if (!heard_bye_ && end_.why.empty()) end_ = {Loss::died, "died"};
     wire_.peer_ended();
   } else {
     // There is nothing to wait for.
     *ended_ -= kLastData;
     if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
-      why_ended_ = fmt::format(
+      end_.why = fmt::format(
           "is out of reach (its host at {} has been silent for longer than {:.1f} s, "
           "TUTTI_PEER_TIMEOUT)",
           place(), std::chrono::duration<double>(setting_seconds("TUTTI_PEER_TIMEOUT")).count());
     } else {
-      why_ended_ = fmt::format("is lost ({})", !why_ended_.empty() ? why_ended_
-                                               : error == EBADMSG  ? kAltered
-                                                                   : std::strerror(error));
+      end_.why = fmt::format("is lost ({})", !end_.why.empty()  ? end_.why
+                                             : error == EBADMSG ? kAltered
+                                                                : std::strerror(error));
     }
+    end_.how = Loss::cut_off;
   }
   reactor_.keep_awake(*this);
 }
@@ -274,12 +273,12 @@ void RemoteRank::on_closed(const std::string& why) {
   if (!leaving_.load(std::memory_order_acquire)) reactor_.keep_awake(*this);
 }
 
-void RemoteRank::lose(Loss how, const std::string& why) {
+void RemoteRank::lose(Loss how, const std::string& why, bool may_live) {
   {
     const std::lock_guard lock(mutex_);
     if (is_lost()) return;
-    if (is_up() && how != Loss::left && why != kDied) {
-      // It may be there after all, and is to know why this rank hangs up.
+    if (is_up() && may_live) {
+      // The peer is to know why this rank hangs up.
       notes_.push_back(framed(Frame::bye, 0, 0, std::as_bytes(std::span(why))));
       flush_notes();
     }
@@ -369,7 +368,7 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
   std::string why;
   std::optional<Loss> lost;
   std::optional<Reactor::Time> again;
-  bool asks = false, is_last_look = false;
+  bool asks = false, is_last_look = false, may_live = false;
   {
     const std::lock_guard lock(mutex_);
     is_last_look = ended_ && now - *ended_ >= kLastData;
@@ -406,16 +405,16 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
       // process that has died, all connections end. Where those for data have not ended, the peer
       // may live, and the text says no more than that a connection broke. But this rank may only
       // not have read them to their ends yet, so the loss still counts as a death.
-      lost = why_ended_.empty()              ? Loss::left
-             : why_ended_.starts_with(kDied) ? Loss::died
-                                             : Loss::cut_off;
-      const bool alive =
-          !closed && !heard_bye_ && wire_.abilities().streams > 0 && why_ended_ == kDied;
-      why = alive ? "is lost (the connection to it broke)" : why_ended_;
+      lost = end_.how;
+      why = end_.why;
+      if (lost == Loss::died && is_up() && !closed && wire_.abilities().streams > 0) {
+        why = "is lost (the connection to it broke)";
+        may_live = true;
+      }
     }
   }
   if (lost) {
-    lose(*lost, why);
+    lose(*lost, why, may_live || *lost == Loss::cut_off);
     return std::nullopt;
   }
   if (asks) owner_.on_unanswered(where_.member);

@@ -189,7 +189,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void control_ended(int error);
   /// It is lost, or has left; the owner hears of it, once. Takes mutex_ itself, and reports without
   /// it.
-  void lose(Loss how, const std::string& why);
+  /// `may_live`: it is told why this rank hangs up.
+  void lose(Loss how, const std::string& why, bool may_live);
   std::string place() const;
 
   Owner& owner_;
@@ -215,7 +216,11 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   bool heard_bye_ = false;
   std::atomic<bool> leaving_{false};    // nothing is the reactor's any more
   std::optional<Reactor::Time> ended_;  // the control stream has; data may still be on their way
-  std::string why_ended_;
+  /// How it ended, as far as is known; the text continues a sentence about the peer.
+  struct {
+    Loss how = Loss::left;
+    std::string why;
+  } end_;
   std::array<int, kDataSockets> data_fds_;
   std::optional<Reactor::Time> data_ended_;  // one of these has
   // Of the connection that is used.

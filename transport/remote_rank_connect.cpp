@@ -127,7 +127,7 @@ void RemoteRank::has_failed(const StreamCandidate& dialled) {
   // Where it has chosen the other connection, it refuses this one.
   if (!dialled.is_refused() || is_ready(theirs_)) return;
   ended_ = Clock::now() - kLastData;
-  why_ended_ = fmt::format("is lost (it refuses the connection at {})", place());
+  end_ = {Loss::cut_off, fmt::format("is lost (it refuses the connection at {})", place())};
 }
 
 void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
@@ -191,7 +191,7 @@ void RemoteRank::use(Attempt& attempt) {
   drop(theirs_);
   // Whatever has become of the other attempt.
   ended_.reset();
-  why_ended_.clear();
+  end_ = {};
   for (const std::uint32_t data : {kData, kSecond}) {
     if (streams_[data]) stop_watching_over(streams_[data].fd());
   }
@@ -280,7 +280,7 @@ Reactor::Time RemoteRank::keep_dialling(Reactor::Time now, bool& asks) {
   if (turned_away_ && (limit.count() == 0 || limit > kTurnedAway)) limit = kTurnedAway;
   if (limit.count() > 0 && unanswered_ > limit) {
     ended_ = now - kLastData;
-    why_ended_ = why_unreached(limit);
+    end_ = {turned_away_ ? Loss::died : Loss::cut_off, why_unreached(limit)};
     return now;
   }
   const bool missing = std::ranges::any_of(std::span(ours_.streams).first(streams()),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <optional>
 #include <tuple>
@@ -18,9 +19,11 @@ namespace {
 
 std::uint32_t bit(WireKind kind) { return static_cast<std::uint32_t>(kind); }
 
+constexpr std::array kKinds{WireKind::tcp, WireKind::verbs, WireKind::ucx, WireKind::plugin};
+
 std::string names_of(std::uint32_t kinds) {
   std::string names;
-  for (const WireKind kind : {WireKind::tcp, WireKind::verbs, WireKind::ucx, WireKind::plugin}) {
+  for (const WireKind kind : kKinds) {
     if ((kinds & bit(kind)) == 0) continue;
     names += names.empty() ? "" : ", ";
     names += name_of(kind);
@@ -64,9 +67,8 @@ int common_bits(const RdmaPort& a, const RdmaPort& b) {
   return bits;
 }
 
-/// Which of its ports each of two ranks offers to use; `offer` is of the one with the lower number,
-/// `rank`, which takes those that are near it in turn; and of the other's the one that is nearest
-/// to that.
+/// The ports of two ranks for each other. `offer` is of rank `rank`, the lower one. It takes its near
+/// ports in turn, and the other rank answers with its port that is nearest to that one.
 std::optional<std::pair<int, int>> pair_of(const WireOffer& offer, int rank,
                                            const WireOffer& other) {
   const RdmaPorts &first = offer.ports, &second = other.ports;
@@ -119,50 +121,72 @@ std::string_view name_of(WireKind kind) {
   return "?";
 }
 
+WireKind wire_named(std::string_view name) {
+  for (const WireKind kind : kKinds) {
+    if (name_of(kind) == name) return kind;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("TUTTI_TRANSPORT={}: it can be {}, or empty", name, names_of(~0U)));
+}
+
 UsableWires usable_wires(const NearestPorts& nearest) {
   const std::string asked = setting_text("TUTTI_TRANSPORT");
   UsableWires wires;
-  const auto refuse = [&](WireKind kind, const std::string& why) {
+  // Why `kind` cannot be used; "": it can.
+  const auto why_not = [&](WireKind kind) -> std::string {
+    switch (kind) {
+      case WireKind::tcp:
+        return "";
+      case WireKind::ucx:
+        return why_no_ucx();
+      case WireKind::plugin:
+        try {
+          wires.made[kind] = make_plugin_endpoints();
+          return "";
+        } catch (const Error& error) {
+          return error.what();
+        }
+      case WireKind::verbs: {
+        const VerbsState state = verbs_state();
+        if (state.why_not.empty()) {
+          wires.made[kind] = make_verbs_endpoints(wires.offer, nearest);
+        } else if (asked.empty() && !state.ports.empty()) {
+          log().info("RDMA is not used between hosts: {}", state.why_not);
+        }
+        return state.why_not + (state.advice.empty() ? "" : ": " + state.advice);
+      }
+    }
+    return "it is unknown";
+  };
+  if (asked.empty()) {
+    for (const WireKind kind : {WireKind::tcp, WireKind::verbs}) {
+      if (why_not(kind).empty()) wires.offer.kinds |= bit(kind);
+    }
+    return wires;
+  }
+  const WireKind kind = wire_named(asked);
+  const std::string why = why_not(kind);
+  if (why.empty()) {
+    wires.offer.kinds = bit(kind);
+  } else {
     wires.offer.refused = bit(kind);
     wires.why_refused = fmt::format("TUTTI_TRANSPORT={}: {}", asked, why);
-  };
-  if (asked.empty() || asked == "tcp") wires.offer.kinds = bit(WireKind::tcp);
-  if (asked == "ucx") {
-    const std::string why = why_no_ucx();
-    if (!why.empty()) {
-      refuse(WireKind::ucx, why);
-    } else {
-      wires.offer.kinds = bit(WireKind::ucx);
-    }
-  } else if (asked == "plugin") {
-    try {
-      wires.plugin = make_plugin_endpoints();
-      wires.offer.kinds = bit(WireKind::plugin);
-    } catch (const Error& error) {
-      refuse(WireKind::plugin, error.what());
-    }
-  } else if (asked.empty() || asked == "verbs") {
-    const VerbsState state = verbs_state();
-    if (state.why_not.empty()) {
-      wires.verbs = make_verbs_endpoints(wires.offer, nearest);
-      wires.offer.kinds |= bit(WireKind::verbs);
-    } else if (!asked.empty()) {
-      refuse(WireKind::verbs, state.why_not + (state.advice.empty() ? "" : ": " + state.advice));
-    } else if (!state.ports.empty()) {
-      log().info("RDMA is not used between hosts: {}", state.why_not);
-    }
-  } else if (asked != "tcp") {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("TUTTI_TRANSPORT={}: it can be tcp, verbs, ucx, plugin, or empty", asked));
   }
   return wires;
 }
 
 std::shared_ptr<EndpointMaker> make_endpoints(WireKind kind) {
-  if (kind == WireKind::ucx) return make_ucx_endpoints();
-  if (const auto& make = tcp_replacement()) return make();
-  return std::make_shared<TcpEndpoints>();
+  switch (kind) {
+    case WireKind::tcp:
+      if (const auto& make = tcp_replacement()) return make();
+      return std::make_shared<TcpEndpoints>();
+    case WireKind::ucx:
+      return make_ucx_endpoints();
+    case WireKind::verbs:
+    case WireKind::plugin:
+      break;  // usable_wires() has made theirs
+  }
+  throw Error(ErrorCode::internal, fmt::format("there are no endpoints of {}", name_of(kind)));
 }
 
 void replace_tcp_endpoints(std::function<std::shared_ptr<EndpointMaker>()> make) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +21,8 @@ namespace tutti {
 /// What links to another host run over; a set of them is a sum.
 enum class WireKind : std::uint32_t { tcp = 1, verbs = 2, ucx = 4, plugin = 8 };
 std::string_view name_of(WireKind kind);
+/// By its name. Throws Error(invalid_argument), which names all.
+WireKind wire_named(std::string_view name);
 
 /// A port of an RDMA device, as other hosts see it.
 struct RdmaPort {
@@ -48,14 +51,14 @@ struct WireRoute {
 struct UsableWires {
   WireOffer offer;
   std::string why_refused;
-  std::shared_ptr<EndpointMaker> verbs, plugin;  // null: not to be used
+  std::map<WireKind, std::shared_ptr<EndpointMaker>> made;  // of kinds that begin before they meet
 };
 /// Which of some ports, by name ("mlx5_0:2"), are nearest to a rank: bit p is the p-th; 0: all
 /// alike.
 using NearestPorts = std::function<std::uint32_t(std::span<const std::string>)>;
 /// By TUTTI_TRANSPORT. Throws Error(invalid_argument) for what is no transport.
 UsableWires usable_wires(const NearestPorts& nearest);
-/// The endpoints of a kind that needs no offer. Throws Error(system).
+/// The endpoints of a kind that begins when it is used. Throws Error(system).
 std::shared_ptr<EndpointMaker> make_endpoints(WireKind kind);
 /// For tests: makes those of TCP from now on; null: they are TCP's again. Not while a communicator
 /// is being made.

@@ -239,8 +239,8 @@ void Wire::settle_ends() {
   std::erase_if(ends_, [&](const End& e) {
     const auto missing = static_cast<std::int32_t>(e.sequence - 1 - came_);
     const bool all_came = abilities().one_sided || missing <= 0;
-    // A rank that waits until all that it has published is gone must not hear before that its peer,
-    // which has it all, has left.
+    // A rank may still wait for its own messages to leave. It must not hear first that the peer,
+    // which has them, has left.
     if (!all_came || (!e.bye && !endpoint_->is_flushed())) return false;
     if (e.bye) {
       bye = true;

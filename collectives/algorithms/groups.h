@@ -23,7 +23,6 @@ struct Groups {
   int size_of(int group) const { return begin(group + 1) - begin(group); }
   int largest() const;
   int group_of(int rank) const;
-  int index_of(int rank) const { return rank - begin(group_of(rank)); }
   bool are_equal() const;
   /// Throws Error(invalid_argument) unless each group is a subtree of the canonical expression (2^k
   /// ranks; the last group may have fewer), or there is one group.

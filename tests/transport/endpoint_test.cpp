@@ -217,7 +217,7 @@ TEST_P(Endpoints, EachMessageComesOnceInBothDirections) {
     for (int s = 0; s < 2; ++s) {
       if (sent[s] == kMessages || sent[s] - came(1 - s) >= 32) continue;
       const std::uint64_t number = sent[s] + 1;
-      fill(p.window[s].data() + at(number) + (s == 0 ? 0U : 0U), number + 1000 * s, sizes[number]);
+      fill(p.window[s].data() + at(number), number + 1000 * s, sizes[number]);
       // One-sided ones would write over what the other side sends.
       if (p.abilities().one_sided && s == 1) {
         sent[1] = kMessages;

@@ -130,6 +130,9 @@ TEST(Network, NamesWhoDiesWithinASecond) {
       EXPECT_EQ(e.code, "peer_lost") << job.text(r);
       EXPECT_EQ(e.rank, static_cast<int>(victim)) << job.text(r);
       EXPECT_LT(e.when - killed, 1.0) << job.text(r);
+      // All were far beyond their first call, of which a rank of another host has not been told.
+      EXPECT_EQ(job.text(r).find("its operation #0"), std::string::npos) << job.text(r);
+      EXPECT_EQ(job.text(r).find("between its calls"), std::string::npos) << job.text(r);
     }
   }
 }

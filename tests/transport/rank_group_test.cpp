@@ -263,10 +263,10 @@ TEST_F(ThreeRanks, ShowTheirWaitsUntilTheseEnd) {
 
 TEST_F(ThreeRanks, HearForWhatARankWaitsInItsOtherCommunicators) {
   EXPECT_EQ(diagnostics(0).waiting_text(1), "");
-  EXPECT_EQ(diagnostics(1).own_doing_text(), "between its calls");
+  EXPECT_EQ(diagnostics(1).own_doing_text(), "");
   const auto other = communicator(host_peers_, 0x7573f80);
   diagnostics(1).say_waiting("waiting for rank 2");
-  EXPECT_EQ(diagnostics(1).own_doing_text(), "while waiting for rank 2");
+  EXPECT_EQ(diagnostics(1).own_doing_text(), " while waiting for rank 2");
   EXPECT_EQ(diagnostics(0).waiting_text(1), "; that rank is itself waiting for rank 2");
   const std::string elsewhere = other[0]->diagnostics().waiting_text(1);
   EXPECT_NE(elsewhere.find("in another communicator: waiting for rank 2"), std::string::npos)

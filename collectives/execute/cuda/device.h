@@ -64,7 +64,7 @@ class Device {
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
   /// Makes what comes on `then` wait for what is on `first`; does not wait itself.
   virtual void order(Stream first, Stream then) = 0;
-  /// Remembers for drain() what is on `stream` now, as its newest work that is `owner`'s.
+  /// Marks the newest work on `stream` as `owner`'s; drain() waits for it.
   virtual void note(Stream stream, const void* owner) = 0;
   /// Waits until all noted work of `owner` has ended, but not for other work, nor for graphs that a
   /// program launches again. From any thread.

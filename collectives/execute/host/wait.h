@@ -1,78 +1,82 @@
-// How a thread runs operations and waits for them: it spins briefly, then yields the core, then
-// sleeps in the kernel, and looks around now and then (peer_wait.h).
+// Wait: what a thread does from the moment that none of its jobs can go on. It spins briefly, then
+// yields the core, then sleeps in the kernel, and looks around now and then (peer_wait.h).
 #pragma once
 
 #include <atomic>
-#include <exception>
+#include <chrono>
 #include <span>
-#include <vector>
 
-#include "collectives/execute/host/operation.h"
-#include "collectives/execute/host/peer_wait.h"
+#include "collectives/execute/host/job.h"
 
 namespace tutti {
 
-/// What runs on an Operation: a call, or several one after the other.
-class Job {
+/// Whether more threads of this process wait for other hosts than there are cores. Then a thread
+/// that looks again and again takes the time of those that have something to do, such as the
+/// network's.
+bool outnumber_cores();
+
+/// One wait: until one of `pending` can go on, `source` has more, or `wanted` is not 0.
+class Wait {
  public:
-  /// Both outlive the job.
-  Job(Operation& operation, const WaitPolicy& policy) : operation_(&operation), policy_(policy) {}
-  virtual ~Job() = default;
+  using Clock = std::chrono::steady_clock;
 
-  /// `binding` outlives its run.
-  void start(const Binding& binding) {
-    standstill_ = {};
-    operation_->bind(binding);
-  }
-  /// Does what can be done; true when the last call is finished.
-  bool advance();
-  Operation& operation() const { return *operation_; }
-  const WaitPolicy& policy() const { return policy_; }
+  explicit Wait(std::span<Job* const> pending, const JobSource* source = nullptr,
+                const std::atomic<int>* wanted = nullptr);
+  ~Wait();
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
 
-  /// Of the job as a whole: since when nothing of it has moved.
-  Standstill& standstill() { return standstill_; }
-
- protected:
-  /// The call after the one that has just finished; null: that was the last.
-  virtual const Binding* next() { return nullptr; }
-  /// What next() returns runs on this one, which outlives the job.
-  void run_on(Operation& operation) { operation_ = &operation; }
+  /// Looks once, and lets some time pass. Throws Error once a communicator has failed.
+  void once();
+  bool is_over();
+  /// Whether `wanted` was so when this thread last had time to look.
+  bool lets_go() const { return lets_go_; }
+  /// What is done now and then for each job that does not move, whether others do or not.
+  void look_after(Clock::time_point now);
+  /// The job that the functions above were busy with when they threw.
+  Job& concerned() const { return *concerned_; }
 
  private:
-  Operation* operation_;
-  const WaitPolicy& policy_;
-  Standstill standstill_;
+  bool is_callers() const { return source_ == nullptr || source_->is_callers(); }
+  /// Says that the caller waits no more, and for how long it has: to the newest look, as one more
+  /// would cost short waits more than its news is worth.
+  void end() const;
+  /// Whether a rank that a job waits for may need this core to go on; also tells the others which
+  /// core this rank is on.
+  bool waits_for_own_core() const;
+  int crowds_of_a_core() const;
+  /// How many times less often than a few threads would, this one looks around; not so seldom that
+  /// it would be late for the time-out.
+  int seldom(std::chrono::nanoseconds timeout) const;
+  void poll_network();
+  void sleep(Clock::time_point now);
+  /// A rank of this host that rings wakes no thread that sleeps on the network. So a thread that
+  /// has waited for long sleeps on its doorbells, which the reactor rings when something has come.
+  bool leave_to_reactor(std::span<RankGroup* const> groups, Clock::time_point now) const;
+  /// Meanwhile the thread hears no doorbell that a rank of this host rings. Where no rank would
+  /// ring one, a thread that has waited for long sleeps for long: on a host with more ranks than
+  /// cores, constant looks keep other ranks from their work.
+  void sleep_on_network(std::span<RankGroup* const> groups, Clock::time_point now);
+  bool is_wanted() const {
+    return wanted_ != nullptr && wanted_->load(std::memory_order_relaxed) > 0;
+  }
+  bool has_failed() const;
+  void throw_if_failed();
+  void inspect(Job& job, Clock::time_point now);
+
+  std::span<Job* const> pending_;
+  const JobSource* source_;
+  const std::atomic<int>* wanted_;
+  Job* concerned_;
+  int spins_;
+  Clock::duration yields_for_;
+  bool crowded_ = false;
+  int ranks_of_a_core_ = 1;
+  bool spans_hosts_ = false;
+  bool left_to_reactor_ = false;  // the network is, while this thread sleeps on its doorbells
+  bool lets_go_ = false;
+  int looks_ = 0;
+  Clock::time_point began_{}, newest_{};
 };
-
-/// Gives out jobs while others run, and hears what becomes of them. The thread that runs them calls
-/// it.
-class JobSource {
- public:
-  virtual ~JobSource() = default;
-  /// Whether there are more jobs. Asked at every look, so it has to be cheap.
-  virtual bool has_more() const = 0;
-  /// Adds them to `pending`, started.
-  virtual void take(std::vector<Job*>& pending) = 0;
-  /// `job` is not run any further, nor looked at: it has finished, or, with `error`, failed.
-  virtual void ended(Job& job, std::exception_ptr error) = 0;
-  /// Whether a caller waits on this thread, for all of the jobs.
-  virtual bool is_callers() const { return false; }
-};
-
-/// Runs `operation` with `binding`, which outlives that. Throws Error after the first failure,
-/// which every rank of the communicator can read by then.
-void run_to_completion(Operation& operation, const Binding& binding, const WaitPolicy& policy);
-
-/// Runs `job`, which has been started. True: to its end. False: it has to wait while `wanted` is
-/// not 0, so it stands still, for another thread to run it on. Throws Error as above.
-bool run_unless_wanted(Job& job, const std::atomic<int>& wanted);
-
-/// Runs all `jobs` to their ends, side by side. Throws Error after the first failure, which every
-/// rank of that communicator can read by then.
-void run_to_completion(std::span<Job* const> jobs);
-
-/// Runs the jobs of `source` side by side until there are none; those that come meanwhile begin at
-/// once. A failure ends the jobs of its communicator only. Throws what `source` throws.
-void run_to_completion(JobSource& source);
 
 }  // namespace tutti

@@ -1,0 +1,77 @@
+// How a thread runs operations, alone or side by side. Where none can go on, it waits (wait.h).
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <span>
+#include <vector>
+
+#include "collectives/execute/host/operation.h"
+#include "collectives/execute/host/peer_wait.h"
+
+namespace tutti {
+
+/// What runs on an Operation: a call, or several one after the other.
+class Job {
+ public:
+  /// Both outlive the job.
+  Job(Operation& operation, const WaitPolicy& policy) : operation_(&operation), policy_(policy) {}
+  virtual ~Job() = default;
+
+  /// `binding` outlives its run.
+  void start(const Binding& binding) {
+    standstill_ = {};
+    operation_->bind(binding);
+  }
+  /// Does what can be done; true when the last call is finished.
+  bool advance();
+  Operation& operation() const { return *operation_; }
+  const WaitPolicy& policy() const { return policy_; }
+
+  /// Of the job as a whole: since when nothing of it has moved.
+  Standstill& standstill() { return standstill_; }
+
+ protected:
+  /// The call after the one that has just finished; null: that was the last.
+  virtual const Binding* next() { return nullptr; }
+  /// What next() returns runs on this one, which outlives the job.
+  void run_on(Operation& operation) { operation_ = &operation; }
+
+ private:
+  Operation* operation_;
+  const WaitPolicy& policy_;
+  Standstill standstill_;
+};
+
+/// Gives out jobs while others run, and hears what becomes of them. The thread that runs them calls
+/// it.
+class JobSource {
+ public:
+  virtual ~JobSource() = default;
+  /// Whether there are more jobs. Asked at every look, so it has to be cheap.
+  virtual bool has_more() const = 0;
+  /// Adds them to `pending`, started.
+  virtual void take(std::vector<Job*>& pending) = 0;
+  /// `job` is not run any further, nor looked at: it has finished, or, with `error`, failed.
+  virtual void ended(Job& job, std::exception_ptr error) = 0;
+  /// Whether a caller waits on this thread, for all of the jobs.
+  virtual bool is_callers() const { return false; }
+};
+
+/// Runs `operation` with `binding`, which outlives that. Throws Error after the first failure,
+/// which every rank of the communicator can read by then.
+void run_to_completion(Operation& operation, const Binding& binding, const WaitPolicy& policy);
+
+/// Runs `job`, which has been started. True: to its end. False: it has to wait while `wanted` is
+/// not 0, so it stands still, for another thread to run it on. Throws Error as above.
+bool run_unless_wanted(Job& job, const std::atomic<int>& wanted);
+
+/// Runs all `jobs` to their ends, side by side. Throws Error after the first failure, which every
+/// rank of that communicator can read by then.
+void run_to_completion(std::span<Job* const> jobs);
+
+/// Runs the jobs of `source` side by side until there are none; those that come meanwhile begin at
+/// once. A failure ends the jobs of its communicator only. Throws what `source` throws.
+void run_to_completion(JobSource& source);
+
+}  // namespace tutti
