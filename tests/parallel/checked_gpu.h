@@ -222,10 +222,14 @@ class CheckedAxis final : public parallel::Axis {
   }
   void run_now(const Call& call) override { comm_.run(call); }
   void enqueue(const Call& call, parallel::Device::Stream stream) override {
-    const BufferSizes sizes = buffer_sizes(call, rank(), size());
-    gpu_.launch(fmt::format("{} {}", name(call.collective), call.count), stream,
-                {{call.in, sizes.in}}, {{call.out, sizes.out}}, nullptr);
     comm_.run(call, stream);
+    const BufferSizes sizes = buffer_sizes(call, rank(), size());
+    const bool is_message = call.collective == Collective::send_recv;
+    const std::string_view what = !is_message  ? name(call.collective)
+                                  : call.sends ? "send"
+                                               : "recv";
+    gpu_.launch(fmt::format("{} {}", what, call.count), stream, {{call.in, sizes.in}},
+                {{call.out, sizes.out}}, nullptr);
   }
 
   Communicator& comm_;
