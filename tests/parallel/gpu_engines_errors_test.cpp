@@ -71,10 +71,9 @@ TEST(GpuEngines, WhatIsRefused) {
             data_parallel_with({.reduce_type = DataType::bfloat16}));
 
     constexpr auto kUsage = ErrorCode::invalid_usage;
-    refused(kUsage, "linear 'up': it works on the host's memory alone, and this axis is on GPU 0",
-            [&] {
-              tensor::ColumnParallelLinear(axis, {"up", 8, 8});
-            });
+    refused(kUsage, "linear 'up': this axis is on GPU 0, which has no arithmetic of layers", [&] {
+      tensor::ColumnParallelLinear(axis, {"up", 8, 8});
+    });
     std::byte* const memory = bare.allocate(64);
     refused(kUsage, "send_recv of an engine inside of a group()", [&] {
       group([&] { (void)axis.recv(memory, 4, DataType::float32, 1 - axis.rank()); });
