@@ -178,4 +178,70 @@ std::vector<float> pass_attention(Program& program, sequence::AttentionAxes axes
   return result;
 }
 
+std::vector<float> pass_pipeline(Program& program, Axis& axis, const pipeline::Schedule& schedule) {
+  constexpr std::size_t kCount = 200;
+  Numbers n(program);
+  const auto stages = static_cast<std::size_t>(schedule.stages());
+  const auto batches = static_cast<std::size_t>(schedule.micro_batches);
+  /// Of a stage and micro-batch: its input, and the gradient of its output.
+  struct Kept {
+    float *in, *gradient;
+  };
+  std::vector<std::vector<Kept>> kept(stages);
+  std::vector<float*> weights, gradients, batch;
+  for (std::size_t m = 0; m < batches; ++m) batch.push_back(n.whole(kCount, 10 + m));
+  for (std::size_t s = 0; s < stages; ++s) {
+    weights.push_back(n.whole(kCount, s));
+    gradients.push_back(n.zeros(kCount));
+    for (std::size_t m = 0; m < batches; ++m) {
+      kept[s].push_back({n.zeros(kCount), n.zeros(kCount)});
+    }
+  }
+  float* const losses = n.zeros(kCount);
+  const auto place = [](int i) { return static_cast<std::size_t>(i); };
+  pipeline::Stages functions;
+  functions.forward = [&](int stage, int m, pipeline::Stages::In in, pipeline::Stages::Out out) {
+    const std::size_t s = place(stage);
+    const void* const x = in.empty() ? static_cast<const void*>(batch[place(m)]) : in.data();
+    program.launch({.name = "keep", .b = x, .to = kept[s][place(m)].in, .count = kCount});
+    program.launch({.name = "forward",
+                    .a = x,
+                    .b = weights[s],
+                    .to = out.empty() ? static_cast<void*>(losses) : out.data(),
+                    .adds = out.empty(),
+                    .count = kCount});
+  };
+  functions.backward_inputs = [&](int stage, int m, pipeline::Stages::In in,
+                                  pipeline::Stages::Out out) {
+    const std::size_t s = place(stage);
+    const Kept& k = kept[s][place(m)];
+    const void* const dy = in.empty() ? static_cast<const void*>(k.in) : in.data();
+    program.launch({.name = "keep gradient", .b = dy, .to = k.gradient, .count = kCount});
+    if (out.empty()) return;
+    program.launch({.name = "backward",
+                    .a = dy,
+                    .b = weights[s],
+                    .scale = 2,
+                    .to = out.data(),
+                    .count = kCount});
+  };
+  functions.backward_weights = [&](int stage, int m) {
+    const std::size_t s = place(stage);
+    const Kept& k = kept[s][place(m)];
+    program.launch({.name = "backward of weights",
+                    .a = k.in,
+                    .b = k.gradient,
+                    .scale = 3,
+                    .to = gradients[s],
+                    .adds = true,
+                    .count = kCount});
+  };
+  pipeline::Executor executor(
+      axis, schedule, std::vector<std::size_t>(stages - 1, kCount * sizeof(float)), functions);
+  for (int step = 0; step < 2; ++step) executor.step();
+  for (float* const gradient : gradients) n.keep(gradient, kCount);
+  n.keep(losses, kCount);
+  return n.result();
+}
+
 }  // namespace tutti::test

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "parallel/pipeline/execute.h"
 #include "parallel/sequence/attention.h"
 #include "tests/parallel/gpu_model.h"
 
@@ -33,5 +34,8 @@ struct AttentionWay {
 std::vector<float> pass_attention(Program& program, parallel::sequence::AttentionAxes axes,
                                   const parallel::sequence::Kernel& kernel,
                                   const AttentionWay& way);
+/// Two steps of a pipeline whose stages compute with kernels.
+std::vector<float> pass_pipeline(Program& program, parallel::Axis& axis,
+                                 const parallel::pipeline::Schedule& schedule);
 
 }  // namespace tutti::test

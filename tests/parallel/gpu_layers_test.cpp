@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "parallel/axis.h"
+#include "parallel/pipeline/generate.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/tensor/vocabulary.h"
 #include "tests/parallel/checked_program.h"
@@ -213,6 +214,27 @@ TEST(GpuLayerMutants, AForgottenOrderOfAttentionIsARace) {
       needless(2, attention(1, {{.order = sequence::SequenceOrder::zigzag}, DataType::bfloat16})),
       "");
   EXPECT_EQ(needless(2, attention(2, {.kv_heads = 1})), " 3 4 11 12 17 18 25 26 of 28");
+}
+
+Body pipeline_of(const std::string& schedule, int micro_batches) {
+  return on_one_axis([=](Program& program, Axis& axis) {
+    return pass_pipeline(
+        program, axis,
+        pipeline::generate(*pipeline::find_generator(schedule), {axis.size(), micro_batches}));
+  });
+}
+
+TEST(GpuLayers, PipelinesHaveTheHostsBits) {
+  for (const char* const schedule : {"gpipe", "1f1b", "interleaved", "zb-h1"}) {
+    for (const int ranks : {2, 4}) {
+      SCOPED_TRACE(fmt::format("{}, {} ranks", schedule, ranks));
+      expect_as_on_the_host(ranks, pipeline_of(schedule, 8));
+    }
+  }
+}
+
+TEST(GpuLayerMutants, AForgottenOrderOfAPipelineIsARace) {
+  EXPECT_EQ(needless(2, pipeline_of("1f1b", 3)), " 0 of 20");
 }
 
 // A GPU without arithmetic of layers has engines that only communicate.
