@@ -34,6 +34,7 @@ set(TUTTI_PUBLIC_HEADERS
   parallel/domain/halo_layout.h
   parallel/gather_trace.h
   parallel/gpu.h
+  parallel/layer_math.h
   parallel/hybrid/shared_gradients.h
   parallel/pipeline/costs.h
   parallel/pipeline/draw.h

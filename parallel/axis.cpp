@@ -45,6 +45,15 @@ Call message_of(const void* in, void* out, std::size_t count, DataType type, int
   return call;
 }
 
+/// There the result would come when the group ends, perhaps to memory that is gone by then.
+void check_no_group(const Call& call) {
+  if (!group_is_open()) return;
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("{} of an engine inside of a group(): the engine needs the result "
+                          "before the group ends",
+                          name(call.collective)));
+}
+
 /// What the trace says of an operation.
 std::string describe(const Call& call, std::string_view label) {
   const std::string what =
@@ -229,13 +238,7 @@ Pending Axis::start(const Call& call, std::string_view label) {
 }
 
 void Axis::run(const Call& call, std::string_view label) {
-  // There the result would come when the group ends, perhaps to memory that is gone by then.
-  if (group_is_open()) {
-    throw Error(ErrorCode::invalid_usage,
-                fmt::format("{} of an engine inside of a group(): the engine needs the result "
-                            "before the group ends",
-                            name(call.collective)));
-  }
+  check_no_group(call);
   const Wait wait(*this);
   named([&] { is_on_gpu(call) ? begin_on_gpu(call)->wait() : run_now(call); });
   count(call);
@@ -252,23 +255,26 @@ void Axis::run_now(const Call& call) {
 
 void Axis::use(Device& device) {
   device_ = &device;
-  stream_ = nullptr;
+  streams_.clear();
 }
 
 bool Axis::is_on_gpu(const Call& call) const {
   return device_->owns(call.in) || device_->owns(call.out);
 }
 
+Device::Stream Axis::stream_of(const Call& call) {
+  const bool is_message = call.collective == Collective::send_recv;
+  auto& stream = streams_[is_message ? std::pair{call.peer, call.sends} : std::pair{-1, false}];
+  if (stream == nullptr) stream = device_->make_stream();
+  return stream.get();
+}
+
 std::unique_ptr<Pending::Work> Axis::begin_on_gpu(const Call& call) {
-  if (call.collective == Collective::send_recv) {
-    throw Error(ErrorCode::invalid_usage,
-                "messages on GPU memory over an axis: a receive that is started early would hold "
-                "up what comes after it on the axis's stream; use Communicator::run(call, stream)");
-  }
-  if (stream_ == nullptr) stream_ = device_->make_stream();
-  device_->order(device_->record(device_->current()), stream_.get());
-  enqueue(call, stream_.get());
-  return std::make_unique<EventWork>(*device_, device_->record(stream_.get()));
+  check_no_group(call);
+  const Device::Stream stream = stream_of(call);
+  device_->order(device_->record(device_->current()), stream);
+  enqueue(call, stream);
+  return std::make_unique<EventWork>(*device_, device_->record(stream));
 }
 
 void Axis::enqueue(const Call&, Device::Stream) {

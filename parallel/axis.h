@@ -7,11 +7,13 @@
 // ranks of the axis start the same operations in the same order, as in Communicator. One thread at
 // a time uses an axis. Functions throw tutti::Error.
 //
-// On memory of a GPU (use()) nobody waits on the host. A collective runs on the axis's own stream,
+// On memory of a GPU (use()) nobody waits on the host. An operation runs on a stream of the axis,
 // after all that the program's stream (Device::current()) had when it was started, and beside what
 // comes there later. Pending::wait() makes the program's stream wait for it. So memory that is
-// freed afterwards, and used again on either stream, is used only after the collective. A later
-// call of the axis throws a failure of the collective.
+// freed afterwards, and used again on either stream, is used only after the operation. A later call
+// of the axis throws a failure of the operation. Collectives have one stream. Messages to a peer
+// have a stream of their own, and so have those from it: a receive that is started early holds up
+// later messages of that peer alone.
 #pragma once
 
 #include <array>
@@ -19,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -150,7 +153,7 @@ class Axis {
   virtual std::unique_ptr<Pending::Work> begin(const Call& call) = 0;
   /// Carries it out on this thread.
   virtual void run_now(const Call& call);
-  /// Puts a collective on memory of a GPU on `stream`. Throws Error(invalid_usage) for an axis that
+  /// Puts a call on memory of a GPU on `stream`. Throws Error(invalid_usage) for an axis that
   /// cannot.
   virtual void enqueue(const Call& call, Device::Stream stream);
 
@@ -158,8 +161,9 @@ class Axis {
   friend class Pending;
   void count(const Call& call);
   bool is_on_gpu(const Call& call) const;
-  /// Puts it on the axis's stream; what comes on current() may wait for the event.
+  /// Puts it on its stream; what comes on current() may wait for the event.
   std::unique_ptr<Pending::Work> begin_on_gpu(const Call& call);
+  Device::Stream stream_of(const Call& call);
   std::unique_ptr<Pending::Work> begin_anywhere(const Call& call) {
     return is_on_gpu(call) ? begin_on_gpu(call) : begin(call);
   }
@@ -175,7 +179,8 @@ class Axis {
   std::shared_ptr<Trace> trace_;
   std::string track_;
   Device* device_ = &host_device();
-  std::shared_ptr<void> stream_;  // of the device, from the first collective there on
+  /// Of the device, from their first use on: by peer, and whether they send; -1: of collectives.
+  std::map<std::pair<int, bool>, std::shared_ptr<void>> streams_;
 };
 
 /// The ranks of a communicator, which has to outlive it.

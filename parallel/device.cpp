@@ -9,9 +9,12 @@
 #include "core/error.h"
 #include "core/host_memory.h"
 #include "core/memory.h"
+#include "parallel/layer_math.h"
 #include "parallel/optimizer/kernels.h"
 
 namespace tutti::parallel {
+
+LayerMath* Device::layer_math() { return &host_layer_math(); }
 
 std::byte* Device::allocate(std::size_t bytes) {
   return static_cast<std::byte*>(tutti::allocate(bytes));
@@ -30,6 +33,14 @@ void Device::zero(void* memory, std::size_t bytes) {
 
 void Device::copy(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void Device::copy_rows(void* to, std::size_t to_step, const void* from, std::size_t from_step,
+                       std::size_t bytes, std::size_t rows) {
+  for (std::size_t i = 0; i < rows && bytes > 0; ++i) {
+    std::memcpy(static_cast<std::byte*>(to) + i * to_step,
+                static_cast<const std::byte*>(from) + i * from_step, bytes);
+  }
 }
 
 void Device::read(void* to, const void* from, std::size_t bytes) {
@@ -61,6 +72,14 @@ void Device::update(const Optimizer& optimizer, const Optimizer::Slice& slice) {
 Device& host_device() {
   static Device host;
   return host;
+}
+
+LayerMath& layer_math_of(Device& device, std::string_view what) {
+  if (LayerMath* const math = device.layer_math()) return *math;
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("{}: this axis is on {}, which has no arithmetic of layers; make it on "
+                          "the host's memory, or use a TorchGpu (docs/parallel.md)",
+                          what, device.name()));
 }
 
 void refuse_gpu(const Device& device, std::string_view what) {

@@ -23,6 +23,8 @@
 
 namespace tutti::parallel {
 
+class LayerMath;
+
 class Device {
  public:
   /// A queue of work on a GPU (a cudaStream_t); null on the host.
@@ -45,6 +47,9 @@ class Device {
 
   /// Whether convert() has these types: on GPUs float64 alone, or float32, bfloat16, float16.
   virtual bool converts(DataType /*from*/, DataType /*to*/) const { return true; }
+
+  /// The arithmetic of layers on its memory (layer_math.h); null: it has none.
+  virtual LayerMath* layer_math();
 
   // --- Memory ---
 
@@ -76,6 +81,10 @@ class Device {
   virtual void zero(void* memory, std::size_t bytes);
   /// `from` is memory of the device, or of the host, which has been read on return.
   virtual void copy(void* to, const void* from, std::size_t bytes);
+  /// Some runs of `bytes` each, whose beginnings are so many bytes apart. All of it is the
+  /// device's.
+  virtual void copy_rows(void* to, std::size_t to_step, const void* from, std::size_t from_step,
+                         std::size_t bytes, std::size_t rows);
   /// To memory of the host; waits.
   virtual void read(void* to, const void* from, std::size_t bytes);
   /// Between floating-point types.
@@ -95,6 +104,9 @@ class Device {
 
 /// The one for all.
 Device& host_device();
+
+/// Its arithmetic of layers. Throws Error(invalid_usage) if it has none. `what`: "linear 'up'".
+LayerMath& layer_math_of(Device& device, std::string_view what);
 
 /// Throws Error(invalid_usage) if it is a GPU, for engines that know the host's memory alone.
 /// `what`: "a pipeline".

@@ -73,6 +73,18 @@ void Gpu::copy(void* to, const void* from, std::size_t bytes) {
   }
 }
 
+void Gpu::copy_rows(void* to, std::size_t to_step, const void* from, std::size_t from_step,
+                    std::size_t bytes, std::size_t rows) {
+  if (computes_) {
+    gpu_->as_current(
+        [&] { gpu_kernels::copy_rows(to, to_step, from, from_step, bytes, rows, current()); });
+    return;
+  }
+  for (std::size_t i = 0; i < rows; ++i) {
+    copy(bytes_at(to) + i * to_step, bytes_at(from) + i * from_step, bytes);
+  }
+}
+
 void Gpu::read(void* to, const void* from, std::size_t bytes) {
   gpu_->read(bytes_at(to), bytes_at(from), bytes, current());
 }

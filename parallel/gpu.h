@@ -43,6 +43,8 @@ class Gpu : public Device {
   bool is_gpu() const override { return true; }
   bool owns(const void* memory) const override;
   bool computes() const override { return computes_; }
+  /// None. PyTorch's is TorchGpu's.
+  LayerMath* layer_math() override { return nullptr; }
   bool converts(DataType from, DataType to) const override;
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* memory, const Event& last_use) noexcept override;
@@ -55,6 +57,8 @@ class Gpu : public Device {
   void synchronize(const Event& event) override;
   void zero(void* memory, std::size_t bytes) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
+  void copy_rows(void* to, std::size_t to_step, const void* from, std::size_t from_step,
+                 std::size_t bytes, std::size_t rows) override;
   void read(void* to, const void* from, std::size_t bytes) override;
   void convert(DataType from, const void* in, DataType to, void* out, std::size_t count) override;
   void add(DataType type, void* to, const void* values, unsigned divisor, const void* before,

@@ -64,6 +64,20 @@ TUTTI_HD double root_of(double v) {
 #endif
 }
 
+/// Runs of some words each, whose beginnings are so many bytes apart.
+template <class Word>
+struct CopyRows {
+  std::byte* to;
+  std::size_t to_step;
+  const std::byte* from;
+  std::size_t from_step, words;
+  TUTTI_HD void operator()(std::size_t i) const {
+    const std::size_t row = i / words, at = i % words * sizeof(Word);
+    *reinterpret_cast<Word*>(to + row * to_step + at) =
+        *reinterpret_cast<const Word*>(from + row * from_step + at);
+  }
+};
+
 template <class T>
 struct Convert {
   DataType from;

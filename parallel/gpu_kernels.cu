@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "core/error.h"
@@ -56,6 +57,15 @@ void launch(const Element& element, std::size_t count, Device::Stream stream) {
   check();
 }
 
+template <class Word>
+void copy_words(void* to, std::size_t to_step, const void* from, std::size_t from_step,
+                std::size_t bytes, std::size_t rows, Device::Stream stream) {
+  const std::size_t words = bytes / sizeof(Word);
+  launch(gpu_elements::CopyRows<Word>{static_cast<std::byte*>(to), to_step,
+                                      static_cast<const std::byte*>(from), from_step, words},
+         words * rows, stream);
+}
+
 template <class T>
 gpu_elements::Slice<T> slice_of(const Optimizer::Slice& s) {
   return {static_cast<T*>(s.master),
@@ -85,6 +95,20 @@ void add(DataType type, void* to, const void* values, unsigned divisor, const vo
     launch(gpu_elements::Add<double>{type, to, values, divisor, before}, count, stream);
   } else {
     launch(gpu_elements::Add<float>{type, to, values, divisor, before}, count, stream);
+  }
+}
+
+void copy_rows(void* to, std::size_t to_step, const void* from, std::size_t from_step,
+               std::size_t bytes, std::size_t rows, Device::Stream stream) {
+  // The longest words that all runs begin and end at.
+  const std::size_t places = reinterpret_cast<std::uintptr_t>(to) |
+                             reinterpret_cast<std::uintptr_t>(from) | to_step | from_step | bytes;
+  if (places % sizeof(uint4) == 0) {
+    copy_words<uint4>(to, to_step, from, from_step, bytes, rows, stream);
+  } else if (places % sizeof(std::uint32_t) == 0) {
+    copy_words<std::uint32_t>(to, to_step, from, from_step, bytes, rows, stream);
+  } else {
+    copy_words<std::byte>(to, to_step, from, from_step, bytes, rows, stream);
   }
 }
 

@@ -17,6 +17,8 @@ void convert(DataType from, const void* in, DataType to, void* out, std::size_t 
              Device::Stream stream);
 void add(DataType type, void* to, const void* values, unsigned divisor, const void* before,
          std::size_t count, Device::Stream stream);
+void copy_rows(void* to, std::size_t to_step, const void* from, std::size_t from_step,
+               std::size_t bytes, std::size_t rows, Device::Stream stream);
 /// Adds the squares of some elements to each of kPartialSums sums; together the sums have the
 /// squares of all elements. The same elements always go to the same sum.
 inline constexpr std::size_t kPartialSums = 64;

@@ -16,6 +16,10 @@ void convert(DataType, const void*, DataType, void*, std::size_t, Device::Stream
 void add(DataType, void*, const void*, unsigned, const void*, std::size_t, Device::Stream) {
   refuse();
 }
+void copy_rows(void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t,
+               Device::Stream) {
+  refuse();
+}
 void add_squares(DataType, const void*, std::size_t, double*, Device::Stream) { refuse(); }
 void adamw(const Optimizer::Slice&, const kernels::AdamWConstants&, Device::Stream) { refuse(); }
 void sgd(const Optimizer::Slice&, const kernels::SgdConstants&, Device::Stream) { refuse(); }

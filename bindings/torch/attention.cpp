@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "bindings/torch/torch_gpu.h"
 #include "core/error.h"
 
 namespace tutti::libtorch {
@@ -115,6 +116,17 @@ void flash_backward(const engines::BackwardBlock& f) {
   }
 }
 
+c10::Device device_of(const engines::AttentionAxes& axes) {
+  const parallel::Axis* const axis = axes.heads != nullptr ? axes.heads : axes.keys;
+  return axis == nullptr ? c10::Device(c10::kCPU) : tensors_of(*axis);
+}
+
+/// Where the program brings none.
+engines::Kernel kernel_on(c10::Device device, const engines::Kernel& own) {
+  if (own.forward || own.backward) return own;
+  return device.is_cpu() ? flash_kernel() : matrix_kernel(device);
+}
+
 /// Everything but tensors that the backward needs of a forward.
 struct Kept final : torch::CustomClassHolder {
   explicit Kept(std::shared_ptr<engines::ContextParallelAttention> e) : engine(std::move(e)) {}
@@ -156,8 +168,10 @@ ContextParallelAttention::ContextParallelAttention(engines::AttentionAxes axes,
                                                    engines::AttentionOptions options,
                                                    const engines::Kernel& kernel)
     : shape_(shape),
+      device_(device_of(axes)),
       by_heads_(axes.heads != nullptr && axes.heads->size() > 1),
-      engine_(std::make_shared<engines::ContextParallelAttention>(axes, shape, kernel, options)) {}
+      engine_(std::make_shared<engines::ContextParallelAttention>(
+          axes, shape, kernel_on(device_, kernel), options)) {}
 
 Tensor ContextParallelAttention::forward(const Tensor& q, const Tensor& k, const Tensor& v) {
   const auto check = [&](const char* what, const Tensor& t, std::size_t heads) {
@@ -165,13 +179,13 @@ Tensor ContextParallelAttention::forward(const Tensor& q, const Tensor& k, const
         static_cast<std::int64_t>(engine_->rows()), static_cast<std::int64_t>(shape_.batch),
         static_cast<std::int64_t>(heads), static_cast<std::int64_t>(shape_.dim)};
     if (t.defined() && t.sizes() == sizes && t.scalar_type() == scalar_type(shape_.type) &&
-        t.device().is_cpu()) {
+        t.device() == device_) {
       return;
     }
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("attention '{}' takes {} as {} [{}, {}, {}, {}], on the CPU, not {}",
+                fmt::format("attention '{}' takes {} as {} [{}, {}, {}, {}], on {}, not {}",
                             shape_.name, what, name(shape_.type), sizes[0], sizes[1], sizes[2],
-                            sizes[3], describe(t)));
+                            sizes[3], describe(device_), describe(t)));
   };
   const std::size_t key_heads = shape_.kv_heads == 0 ? shape_.heads : shape_.kv_heads;
   check("q", q, shape_.heads);
@@ -186,7 +200,7 @@ Tensor ContextParallelAttention::positions() const {
   for (std::size_t row = 0; row < engine_->rows(); ++row) {
     to[row] = static_cast<std::int64_t>(engine_->position(row));
   }
-  return result;
+  return result.to(device_);
 }
 
 }  // namespace tutti::libtorch

@@ -7,6 +7,7 @@
 #include <exception>
 #include <stdexcept>
 
+#include "bindings/torch/torch_gpu.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 
@@ -53,6 +54,7 @@ void without_backtrace(const Body& body) {
 Pipeline::Pipeline(parallel::Axis& axis, const parallel::pipeline::Schedule& schedule,
                    Between between, Functions functions)
     : between_(std::move(between)),
+      device_(tensors_of(axis)),
       functions_(std::move(functions)),
       micro_batches_(schedule.micro_batches),
       executor_(axis, schedule, agreed_bytes(axis, schedule, between_), stages()) {}
@@ -81,7 +83,7 @@ double Pipeline::step() {
 }
 
 Tensor Pipeline::received(In in) const {
-  return tensor_over(const_cast<std::byte*>(in.data()), between_.shape, between_.type);
+  return tensor_over(const_cast<std::byte*>(in.data()), between_.shape, between_.type, device_);
 }
 
 void Pipeline::give(const Tensor& made, Out out, int stage) const {
@@ -98,7 +100,7 @@ void Pipeline::give(const Tensor& made, Out out, int stage) const {
                     describe(made), c10::toString(between_.type), fmt::join(between_.shape, ", ")));
   }
   const at::NoGradGuard no_grad;
-  tensor_over(out.data(), between_.shape, between_.type).copy_(made);
+  tensor_over(out.data(), between_.shape, between_.type, device_).copy_(made);
 }
 
 void Pipeline::forward(int stage, int micro_batch, In in, Out out) {

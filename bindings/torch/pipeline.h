@@ -4,8 +4,9 @@
 //     Pipeline pipeline(axis, schedule, {.shape = {rows, width}, .type = at::kFloat}, functions);
 //     for (each step) { pipeline.step(); ... optimizer ... }
 //
-// parallel/pipeline/execute.h runs the schedule, and describes failures: an error names rank, stage
-// and micro-batch, and ends the step on all ranks.
+// Tensors between stages are on the axis's device. parallel/pipeline/execute.h runs the schedule,
+// and describes failures: an error names rank, stage and micro-batch, and ends the step on all
+// ranks.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +63,7 @@ class Pipeline {
   void give(const Tensor& made, Out out, int stage) const;
 
   const Between between_;
+  const c10::Device device_;  // of what goes between stages
   const Functions functions_;
   const int micro_batches_;
   // The input and output of a stage and micro-batch, kept from a forward to its backward.

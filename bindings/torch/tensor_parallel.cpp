@@ -11,6 +11,7 @@
 #include <cmath>
 #include <utility>
 
+#include "bindings/torch/torch_gpu.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 
@@ -22,18 +23,13 @@ using torch::autograd::variable_list;
 
 namespace {
 
-/// With torch's BLAS.
-void multiply(const engines::Product& p) {
-  const auto matrix = [&](const void* data, std::size_t rows, std::size_t columns, bool transpose) {
-    const auto r = static_cast<std::int64_t>(rows), c = static_cast<std::int64_t>(columns);
-    void* const memory = const_cast<void*>(data);
-    return transpose ? tensor_over(memory, {c, r}, scalar_type(p.type)).t()
-                     : tensor_over(memory, {r, c}, scalar_type(p.type));
-  };
-  const at::NoGradGuard no_grad;
-  matrix(p.c, p.rows, p.columns, false)
-      .addmm_(matrix(p.a, p.rows, p.inner, p.transpose_a),
-              matrix(p.b, p.inner, p.columns, p.transpose_b), p.adds ? 1 : 0);
+engines::Multiply multiplication_on(c10::Device device) {
+  return [device](const engines::Product& p) { multiply(p, device); };
+}
+
+/// Of memory of the axis's device.
+Tensor empty(at::IntArrayRef sizes, at::ScalarType type, const parallel::Axis& axis) {
+  return at::empty(sizes, at::TensorOptions().dtype(type).device(tensors_of(axis)));
 }
 
 /// Where a rank asks for a type that Tutti does not have, all are refused.
@@ -49,35 +45,38 @@ engines::LinearShape shape_of(parallel::Axis& axis, const std::string& name, std
           agreed_type(axis, type, "linear '" + name + "'")};
 }
 
-[[noreturn]] void refuse(const std::string& name, const std::string& takes, const Tensor& got) {
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("{} takes {}, on the CPU, not {}", name, takes, describe(got)));
+[[noreturn]] void refuse(const std::string& name, const std::string& takes, c10::Device device,
+                         const Tensor& got) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("{} takes {}, on {}, not {}", name, takes,
+                                                       describe(device), describe(got)));
 }
 
 /// Rows of so many columns.
-void check(const Tensor& x, std::int64_t columns, at::ScalarType type, const std::string& name) {
+void check(const Tensor& x, std::int64_t columns, at::ScalarType type, c10::Device device,
+           const std::string& name) {
   if (x.defined() && x.dim() == 2 && x.size(1) == columns && x.scalar_type() == type &&
-      x.device().is_cpu())
+      x.device() == device)
     return;
-  refuse(name, fmt::format("{} [rows, {}]", tutti::name(data_type(type, name)), columns), x);
+  refuse(name, fmt::format("{} [rows, {}]", tutti::name(data_type(type, name)), columns), device,
+         x);
 }
 
 /// The engine computes in the type that its layer was made for; a sharded parameter has the
 /// policy's.
-void check(const Tensor& weight, at::ScalarType type, const std::string& name) {
+void check(const Tensor& weight, at::ScalarType type, c10::Device device, const std::string& name) {
   check_is_here(weight, name);
-  if (weight.scalar_type() == type) return;
+  if (weight.scalar_type() == type && weight.device() == device) return;
   refuse(name, fmt::format("a weight of {}, as it was made", tutti::name(data_type(type, name))),
-         weight);
+         device, weight);
 }
 
-/// Of int64, as the engines have them.
-Tensor tokens(const Tensor& ids, const std::string& name) {
-  if (!ids.defined() || !ids.device().is_cpu() ||
+/// Of int64, in the host's memory, as the engines have them.
+Tensor tokens(const Tensor& ids, c10::Device device, const std::string& name) {
+  if (!ids.defined() || !(ids.device() == device || ids.device().is_cpu()) ||
       !at::isIntegralType(ids.scalar_type(), /*includeBool=*/false)) {
-    refuse(name, "tokens as int64 or int32", ids);
+    refuse(name, "tokens as int64 or int32", device, ids);
   }
-  return ids.to(at::kLong).contiguous();
+  return ids.to(c10::kCPU, at::kLong).contiguous();
 }
 
 std::span<const engines::Token> tokens_of(const Tensor& ids) {
@@ -219,18 +218,20 @@ ColumnParallelLinear::ColumnParallelLinear(parallel::Axis& axis, const std::stri
       ranks_(axis.size()),
       columns_(options.gather_output ? out : out / axis.size()),
       type_(type),
+      device_(tensors_of(axis)),
       options_(options),
       engine_(std::make_shared<engines::ColumnParallelLinear>(
-          axis, shape_of(axis, name, in, out, type), options, multiply)) {
+          axis, shape_of(axis, name, in, out, type), options,
+          multiplication_on(tensors_of(axis)))) {
   const auto local = static_cast<std::int64_t>(engine_->local_out());
-  weight = register_parameter("weight", at::empty({local, in}, type));
-  bias = register_parameter("bias", at::empty({local}, type));
+  weight = register_parameter("weight", empty({local, in}, type, axis));
+  bias = register_parameter("bias", empty({local}, type, axis));
   draw_linear(weight, bias, in, out, axis.rank() * local, 0);
 }
 
 Tensor ColumnParallelLinear::forward(const Tensor& x) {
-  check(weight, type_, name());
-  check(x, weight.size(1), type_, name());
+  check(weight, type_, device_, name());
+  check(x, weight.size(1), type_, device_, name());
   return ColumnFunction::apply(x.contiguous(), weight, bias, this);
 }
 
@@ -257,12 +258,14 @@ RowParallelLinear::RowParallelLinear(parallel::Axis& axis, const std::string& na
     : Module(name),
       ranks_(axis.size()),
       type_(type),
+      device_(tensors_of(axis)),
       options_(options),
       engine_(std::make_shared<engines::RowParallelLinear>(
-          axis, shape_of(axis, name, in, out, type), options, multiply)) {
+          axis, shape_of(axis, name, in, out, type), options,
+          multiplication_on(tensors_of(axis)))) {
   const auto local = static_cast<std::int64_t>(engine_->local_in());
-  weight = register_parameter("weight", at::empty({out, local}, type));
-  bias = register_parameter("bias", at::empty({out}, type));
+  weight = register_parameter("weight", empty({out, local}, type, axis));
+  bias = register_parameter("bias", empty({out}, type, axis));
   draw_linear(weight, bias, in, out, 0, axis.rank() * local);
   // All have it, whatever their seeds are.
   void* const values = bias.mutable_data_ptr();
@@ -271,8 +274,9 @@ RowParallelLinear::RowParallelLinear(parallel::Axis& axis, const std::string& na
 }
 
 Tensor RowParallelLinear::forward(const Tensor& x) {
-  check(weight, type_, name());
-  check(x, options_.input_is_parallel ? weight.size(1) : weight.size(1) * ranks_, type_, name());
+  check(weight, type_, device_, name());
+  check(x, options_.input_is_parallel ? weight.size(1) : weight.size(1) * ranks_, type_, device_,
+        name());
   return RowFunction::apply(x.contiguous(), weight, bias, this);
 }
 
@@ -305,12 +309,13 @@ VocabParallelEmbedding::VocabParallelEmbedding(parallel::Axis& axis, const std::
     : Module(name),
       ranks_(axis.size()),
       type_(type),
+      device_(tensors_of(axis)),
       options_(options),
       engine_(std::make_shared<engines::VocabularyEmbedding>(
           axis, name, static_cast<std::size_t>(tokens), static_cast<std::size_t>(width),
           agreed_type(axis, type, "embedding '" + name + "'"), options)) {
   weight = register_parameter(
-      "weight", at::empty({static_cast<std::int64_t>(vocabulary().local), width}, type));
+      "weight", empty({static_cast<std::int64_t>(vocabulary().local), width}, type, axis));
   // As torch's embedding begins. What pads the vocabulary is nobody's.
   const at::NoGradGuard no_grad;
   weight.zero_();
@@ -320,8 +325,8 @@ VocabParallelEmbedding::VocabParallelEmbedding(parallel::Axis& axis, const std::
 }
 
 Tensor VocabParallelEmbedding::forward(const Tensor& ids) {
-  check(weight, type_, name());
-  return EmbeddingFunction::apply(tokens(ids, name()), weight, this);
+  check(weight, type_, device_, name());
+  return EmbeddingFunction::apply(tokens(ids, device_, name()), weight, this);
 }
 
 struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
@@ -355,14 +360,16 @@ VocabParallelCrossEntropy::VocabParallelCrossEntropy(parallel::Axis& axis, const
                                                      engines::CrossEntropyOptions options)
     : name_("cross entropy '" + name + "'"),
       type_(type),
+      device_(tensors_of(axis)),
       engine_(std::make_shared<engines::VocabularyCrossEntropy>(
           axis, name, static_cast<std::size_t>(tokens), agreed_type(axis, type, name_), options)) {}
 
 Tensor VocabParallelCrossEntropy::forward(const Tensor& logits, const Tensor& targets) {
-  check(logits, static_cast<std::int64_t>(vocabulary().local), type_, name_);
-  const Tensor of_rows = tokens(targets, name_);
+  check(logits, static_cast<std::int64_t>(vocabulary().local), type_, device_, name_);
+  const Tensor of_rows = tokens(targets, device_, name_);
   if (logits.size(0) != targets.numel()) {
-    refuse(name_, fmt::format("as many targets as logits have rows, {}", logits.size(0)), targets);
+    refuse(name_, fmt::format("as many targets as logits have rows, {}", logits.size(0)), device_,
+           targets);
   }
   return CrossEntropyFunction::apply(logits.contiguous(), of_rows, this);
 }

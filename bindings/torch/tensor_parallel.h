@@ -4,7 +4,8 @@
 //     ColumnParallelLinear up(axis, "up", C, 4 * C);       // [rows, C]     -> [rows, 4 C / P]
 //     RowParallelLinear down(axis, "down", 4 * C, C);      // [rows, 4 C / P] -> [rows, C]
 //
-// Inputs are matrices of rows, the same on all ranks. With `sequence`, activations outside of a
+// Parameters, inputs and results are on the axis's device: the CPU, or a TorchGpu's. Inputs are
+// matrices of rows, the same on all ranks. With `sequence`, activations outside of a
 // column and a row layer are cut into P equal runs of rows, one for each rank: [rows / P, C].
 //
 // Parameters begin as those of Linear and torch::nn::Embedding do: ranks with the same seed have
@@ -42,6 +43,7 @@ class ColumnParallelLinear : public torch::nn::Module, public MakesGradients {
   friend struct ColumnFunction;
   const std::int64_t ranks_, columns_;
   const at::ScalarType type_;
+  const c10::Device device_;
   const parallel::tensor::ColumnOptions options_;
   const std::shared_ptr<parallel::tensor::ColumnParallelLinear> engine_;  // graphs keep it, too
 };
@@ -62,6 +64,7 @@ class RowParallelLinear : public torch::nn::Module, public MakesGradients {
   friend struct RowFunction;
   const std::int64_t ranks_;
   const at::ScalarType type_;
+  const c10::Device device_;
   const parallel::tensor::RowOptions options_;
   const std::shared_ptr<parallel::tensor::RowParallelLinear> engine_;
 };
@@ -71,8 +74,8 @@ class VocabParallelEmbedding : public torch::nn::Module, public MakesGradients {
   VocabParallelEmbedding(parallel::Axis& axis, const std::string& name, std::int64_t tokens,
                          std::int64_t width, at::ScalarType type = at::kFloat,
                          parallel::tensor::EmbeddingOptions options = {});
-  /// ids: int64 or int32, of any shape, the same on all ranks -> [ids, width] (with sequence [ids /
-  /// P, width]).
+  /// ids: int64 or int32, of any shape, the same on all ranks, on the CPU or the device -> [ids,
+  /// width] (with sequence [ids / P, width]).
   Tensor forward(const Tensor& ids);
   const parallel::tensor::Vocabulary& vocabulary() const { return engine_->vocabulary(); }
 
@@ -82,6 +85,7 @@ class VocabParallelEmbedding : public torch::nn::Module, public MakesGradients {
   friend struct EmbeddingFunction;
   const std::int64_t ranks_;
   const at::ScalarType type_;
+  const c10::Device device_;
   const parallel::tensor::EmbeddingOptions options_;
   const std::shared_ptr<parallel::tensor::VocabularyEmbedding> engine_;
 };
@@ -101,6 +105,7 @@ class VocabParallelCrossEntropy {
   friend struct CrossEntropyFunction;
   const std::string name_;
   const at::ScalarType type_;
+  const c10::Device device_;
   const std::shared_ptr<parallel::tensor::VocabularyCrossEntropy> engine_;
 };
 

@@ -26,15 +26,12 @@ constexpr Type kTypes[]{{DataType::float32, at::kFloat}, {DataType::float64, at:
                         {DataType::int64, at::kLong},    {DataType::int32, at::kInt},
                         {DataType::uint8, at::kByte},    {DataType::int8, at::kChar}};
 
-/// "the CPU", "cuda:0".
-std::string text(c10::Device device) { return device.is_cpu() ? "the CPU" : device.str(); }
-
 void check_parameter(const NamedTensor& p, c10::Device device) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, fmt::format("the parameter {}: {}", p.name, why));
   };
   if (p.tensor.device() != device) {
-    refuse(fmt::format("it is on {}, not {}", text(p.tensor.device()), text(device)));
+    refuse(fmt::format("it is on {}, not {}", describe(p.tensor.device()), describe(device)));
   }
   if (p.tensor.layout() != at::kStrided) refuse("it is not dense");
   if (!p.tensor.is_contiguous()) refuse(describe(p.tensor) + " is not contiguous");
@@ -119,6 +116,8 @@ at::ScalarType scalar_type(DataType type) {
               fmt::format("no tensors of the type {} are handed to libtorch", name(type)));
 }
 
+std::string describe(c10::Device device) { return device.is_cpu() ? "the CPU" : device.str(); }
+
 std::string describe(const Tensor& tensor) {
   if (!tensor.defined()) return "no tensor";
   const auto type = std::ranges::find(kTypes, tensor.scalar_type(), &Type::torchs);
@@ -176,7 +175,7 @@ void check_gradient(const Tensor& gradient, const std::string& parameter, c10::D
   throw Error(ErrorCode::invalid_argument,
               fmt::format("the gradient of {} is sparse, or not on {}; only dense ones are "
                           "averaged",
-                          parameter, text(device)));
+                          parameter, describe(device)));
 }
 
 }  // namespace tutti::libtorch

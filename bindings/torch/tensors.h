@@ -43,6 +43,8 @@ void refuse_unfrozen(const std::vector<NamedTensor>& frozen);
 /// Throws Error(invalid_argument), which names `what`, for a type that Tutti does not have.
 DataType data_type(at::ScalarType type, const std::string& what);
 at::ScalarType scalar_type(DataType type);
+/// "the CPU", "cuda:0".
+std::string describe(c10::Device device);
 /// "float32 [64, 16]".
 std::string describe(const Tensor& tensor);
 /// A contiguous tensor over memory of another owner.

@@ -1,5 +1,5 @@
-// TorchGpu: a GPU of PyTorch as the device of an axis, for DataParallel and FullyShard of modules
-// on that GPU. No GPU has run it (docs/gpu-status.md).
+// TorchGpu: a GPU of PyTorch as the device of an axis, for modules on that GPU. No GPU has run it
+// (docs/gpu-status.md).
 //
 //     TorchGpu gpu(0);
 //     axis.use(gpu);
@@ -18,6 +18,7 @@
 
 #include "../../parallel/axis.h"
 #include "../../parallel/gpu.h"
+#include "torch_layer_math.h"
 
 namespace tutti::libtorch {
 
@@ -34,6 +35,7 @@ class TorchGpu : public parallel::Gpu {
   c10::Device tensors() const { return tensors_; }
 
   bool computes() const override { return true; }
+  parallel::LayerMath* layer_math() override { return &math_; }
   Stream current() override;
   void convert(DataType from, const void* in, DataType to, void* out, std::size_t count) override;
   void add(DataType type, void* to, const void* values, unsigned divisor, const void* before,
@@ -45,6 +47,7 @@ class TorchGpu : public parallel::Gpu {
 
  private:
   c10::Device tensors_;
+  TorchLayerMath math_{tensors_};
 };
 
 /// The device of the tensors that lie in the axis's memory: the CPU, or a TorchGpu's. Throws

@@ -17,8 +17,8 @@
 namespace tutti::parallel::pipeline {
 namespace {
 
-/// A number that differs where schedules or sizes do; never 0.
-std::uint64_t fingerprint(const Schedule& s, const std::vector<std::size_t>& bytes) {
+/// A number that differs where schedules, sizes or kinds of memory do; never 0.
+std::uint64_t fingerprint(const Schedule& s, const std::vector<std::size_t>& bytes, bool is_gpu) {
   std::uint64_t hash = 0;
   const auto add = [&](std::uint64_t word) { hash = mix(hash, word); };
   const auto add_all = [&](const auto& numbers) {
@@ -27,6 +27,7 @@ std::uint64_t fingerprint(const Schedule& s, const std::vector<std::size_t>& byt
   };
   add(index(s.micro_batches));
   add(index(s.buffers));
+  add(is_gpu ? 1 : 0);
   add_all(s.placement);
   add_all(bytes);
   for (const auto& actions : s.actions) {
@@ -66,7 +67,6 @@ void check(const Axis& axis, const Schedule& s, const std::vector<std::size_t>& 
                 fmt::format("the pipeline schedule {} cannot run here: {}", s.name, why),
                 axis.world_rank(axis.rank()));
   };
-  refuse_gpu(axis.device(), fmt::format("the pipeline schedule {}", s.name));
   require_proof(s);
   if (s.ranks() != axis.size()) {
     refuse(fmt::format("it is for {} ranks, and the axis has {}", s.ranks(), axis.size()));
@@ -105,9 +105,9 @@ void agree(Axis& axis, const Schedule& s, const std::vector<std::size_t>& bytes,
   std::uint64_t own = 0;  // 0: it refuses
   try {
     check(axis, s, bytes, stages);
-    need = MemoryNeed::now(lay_out());
+    need = MemoryNeed::now(lay_out(), axis.device());
     if (need.bytes <= need.available) allocate();
-    own = fingerprint(s, bytes);
+    own = fingerprint(s, bytes, axis.device().is_gpu());
   } catch (const std::bad_alloc&) {
     refusal = no_memory("the program's memory is at an end");
   } catch (const Error& e) {
@@ -130,9 +130,10 @@ void agree(Axis& axis, const Schedule& s, const std::vector<std::size_t>& bytes,
     const int other = axis.world_rank(r);
     throw Error(
         ErrorCode::mismatch,
-        fmt::format(
-            "{} of rank {} cannot run: rank {} {}", what, axis.world_rank(axis.rank()), other,
-            its == 0 ? "refuses to run it; its error says why" : "has another one, or other sizes"),
+        fmt::format("{} of rank {} cannot run: rank {} {}", what, axis.world_rank(axis.rank()),
+                    other,
+                    its == 0 ? "refuses to run it; its error says why"
+                             : "has another one, or other sizes, or memory of another kind"),
         other);
   }
 }

@@ -21,8 +21,8 @@ class Buffers {
  public:
   /// Lays them out: there is no memory yet.
   Buffers(const Schedule& schedule, const Messages& messages, int rank,
-          const std::vector<std::size_t>& bytes)
-      : messages_(messages), buffers_(schedule.buffers) {
+          const std::vector<std::size_t>& bytes, Device& device)
+      : messages_(messages), buffers_(schedule.buffers), pool_(MemoryPool::Reuse::no, device) {
     ends_.resize(messages.links.size());
     for (std::size_t l = 0; l < ends_.size(); ++l) {
       const StageLink& link = messages.links[l];

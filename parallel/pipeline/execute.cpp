@@ -28,7 +28,7 @@ class Executor::Impl {
         s_(schedule),
         stages_(std::move(stages)),
         messages_(messages_of(s_)),
-        buffers_(s_, messages_, rank_, bytes) {
+        buffers_(s_, messages_, rank_, bytes, axis.device()) {
     for (const RankPair& wire : messages_.pairs) {
       if (wire.to == rank_) incoming_.push_back({wire, 0});
     }

@@ -9,6 +9,10 @@
 // will need. The executor starts receives before it needs their data, and waits for a send when it
 // needs the send's buffer. It counts the time of these waits.
 //
+// Buffers are memory of the axis's device. On a GPU a function of a stage puts its work on the
+// stream current() and may return before it is done; the executor orders messages before and after
+// it. Times in statistics and traces are the host's then.
+//
 // A failure on a rank (a stage that throws, a peer that dies) fails step() on all: the error names
 // the rank, the action and the reason. The executor aborts the axis, so no rank waits for ever.
 // Then the executor is unusable.

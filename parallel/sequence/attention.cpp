@@ -22,6 +22,11 @@ namespace {
 std::size_t size_of_axis(const Axis* axis) {
   return axis == nullptr ? 1 : static_cast<std::size_t>(axis->size());
 }
+/// Of the axes that there are.
+Device& device_of(const AttentionAxes& axes) {
+  const Axis* const axis = axes.heads != nullptr ? axes.heads : axes.keys;
+  return axis == nullptr ? host_device() : axis->device();
+}
 int rank_of_axis(const Axis* axis) { return axis == nullptr ? 0 : axis->rank(); }
 
 AttentionShape completed(AttentionShape s) {
@@ -145,13 +150,19 @@ class ContextParallelAttention::Impl {
  public:
   Impl(AttentionAxes axes, const AttentionShape& shape, const Kernel& kernel,
        AttentionOptions options)
-      : what_(fmt::format("attention '{}'", shape.name)), shape_(completed(shape)) {
+      : what_(fmt::format("attention '{}'", shape.name)),
+        shape_(completed(shape)),
+        pool_(MemoryPool::Reuse::yes, device_of(axes)) {
     if (axes.heads == nullptr && axes.keys == nullptr) refuse(what_, "it needs an axis");
     const Agreement ranks =
         axes.heads == nullptr ? Agreement(*axes.keys) : Agreement(*axes.heads, axes.keys);
     const std::string line = described(shape_, options, kernel);
     agree(ranks, what_, {&line, 1});
-    refuse_gpu(ranks.device(), what_);
+    layer_math_of(pool_.device(), what_);
+    if (axes.heads != nullptr && axes.keys != nullptr &&
+        &axes.heads->device() != &axes.keys->device()) {
+      refuse(what_, "its axes are on different devices");
+    }
     if (!kernel.forward || !kernel.backward) refuse(what_, "the kernel lacks a function");
     const std::size_t heads_ranks = size_of_axis(axes.heads), keys_ranks = size_of_axis(axes.keys);
     check(what_, shape_, options, heads_ranks, keys_ranks);
@@ -179,7 +190,7 @@ class ContextParallelAttention::Impl {
                                 .ranks = static_cast<int>(keys_ranks)};
     gathers_ = options.keys == KeysTravel::all_gather && keys_ranks > 1;
     blocks_.emplace(what_, axes.keys, job, layout, block, kernel, pool_);
-    agree_on_memory(ranks, what_, call_bytes() + saved_bytes());
+    agree_on_memory(ranks, what_, call_bytes() + saved_bytes(), pool_.device());
   }
 
   std::size_t rows() const { return rows_; }
@@ -295,7 +306,7 @@ class ContextParallelAttention::Impl {
   const AttentionShape shape_;
   std::size_t rows_ = 0, first_ = 0;
   bool gathers_ = false;
-  MemoryPool pool_{MemoryPool::Reuse::yes};
+  MemoryPool pool_;
   std::optional<Ulysses> ulysses_;
   std::optional<BlockAttention> blocks_;
 };

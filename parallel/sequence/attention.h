@@ -91,9 +91,10 @@ class ContextParallelAttention {
   std::size_t rows() const;
   std::size_t position(std::size_t row) const;
 
-  // Collective. Host memory, in the layout of kernel.h; q, out and their gradients have rows() x
-  // batch x heads x dim elements, k, v and theirs rows() x batch x kv_heads x dim. One thread at a
-  // time. If the kernel throws, all ranks of both axes throw Error(aborted), which says so.
+  // Collective. Memory of the axes' device, in the layout of kernel.h; q, out and their gradients
+  // have rows() x batch x heads x dim elements, k, v and theirs rows() x batch x kv_heads x dim.
+  // One thread at a time. If the kernel throws, all ranks of both axes throw Error(aborted), which
+  // says so.
   /// Without a heads axis (of more than one rank), `saved` refers to q, k, v and out: they have to
   /// stay there until the backward. With one, it has its own.
   void forward(const void* q, const void* k, const void* v, void* out, Saved& saved);

@@ -5,7 +5,6 @@
 #include <exception>
 
 #include "core/error.h"
-#include "parallel/sequence/merge.h"
 
 namespace tutti::parallel::sequence {
 
@@ -60,7 +59,7 @@ void BlockAttention::compute(const Part& part, ConstantKeys keys, const Backward
 }
 
 void BlockAttention::write_delta(const BackwardTensors& t, void* delta) const {
-  dot_rows(type(), layout_.rows * lse_row(), shape_.dim, t.out, t.dout, delta);
+  math().dot_rows(type(), layout_.rows * lse_row(), shape_.dim, t.out, t.dout, delta);
 }
 
 }  // namespace tutti::parallel::sequence

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "parallel/axis.h"
+#include "parallel/layer_math.h"
 #include "parallel/memory_pool.h"
 #include "parallel/sequence/kernel.h"
 #include "parallel/sequence/layout.h"
@@ -71,6 +72,10 @@ class BlockAttention {
   std::size_t ring_backward_bytes() const;
   std::size_t gathered_forward_bytes() const;
   std::size_t gathered_backward_bytes() const;
+
+  /// The memory's.
+  Device& device() const { return memory_.device(); }
+  LayerMath& math() const { return *device().layer_math(); }
 
   const std::string& what() const { return what_; }
   const SequenceLayout& layout() const { return layout_; }

@@ -1,11 +1,7 @@
 #include <fmt/format.h>
 
-#include <cstring>
-
-#include "core/convert.h"
 #include "parallel/in_flight.h"
 #include "parallel/sequence/block_attention.h"
-#include "parallel/sequence/merge.h"
 #include "parallel/sequence/workspace.h"
 
 namespace tutti::parallel::sequence {
@@ -80,16 +76,16 @@ void BlockAttention::gather(ConstantKeys own, Keys staged, Keys all) const {
   }
   if (!reorders(layout_)) return;
   for_each_chunk(type(), [&](std::size_t from, std::size_t to, std::size_t bytes) {
-    std::memcpy(at(all.k, to), at(staged.k, from), bytes);
-    std::memcpy(at(all.v, to), at(staged.v, from), bytes);
+    device().copy(at(all.k, to), at(staged.k, from), bytes);
+    device().copy(at(all.v, to), at(staged.v, from), bytes);
   });
 }
 
 void BlockAttention::reduce(Keys sums, Keys staged, Keys own) const {
   if (reorders(layout_)) {
     for_each_chunk(sum_type(), [&](std::size_t to, std::size_t from, std::size_t bytes) {
-      std::memcpy(at(staged.k, to), at(sums.k, from), bytes);
-      std::memcpy(at(staged.v, to), at(sums.v, from), bytes);
+      device().copy(at(staged.k, to), at(sums.k, from), bytes);
+      device().copy(at(staged.v, to), at(sums.v, from), bytes);
     });
   }
   const std::string where = fmt::format("{}, the reduction of keys' gradients", what_);
@@ -115,17 +111,17 @@ void BlockAttention::gathered_backward(const BackwardTensors& t) const {
   write_delta(t, b->delta);
   gather(t.keys, reorders(layout_) ? b->staged : b->all, b->all);
   const std::size_t bytes = key_bytes(whole_rows(*this), sum_type());
-  for (void* sum : {b->sums.k, b->sums.v}) std::memset(sum, 0, bytes);
+  for (void* sum : {b->sums.k, b->sums.v}) device().zero(sum, bytes);
   for (const Part& part : layout_.gathered()) {
     compute(part, b->all, t, b->delta, at(t.dq, query_bytes(part.queries.first, type())), b->part);
-    add(type(), part.keys.count * key_row(), b->part.k, b->sums.k);
-    add(type(), part.keys.count * key_row(), b->part.v, b->sums.v);
+    math().add_part(type(), part.keys.count * key_row(), b->part.k, b->sums.k);
+    math().add_part(type(), part.keys.count * key_row(), b->part.v, b->sums.v);
   }
   const Keys own = narrow() ? b->own : t.gradients;
   reduce(b->sums, b->staged, own);
   if (!narrow()) return;
-  convert(own.k, sum_type(), t.gradients.k, type(), layout_.rows * key_row());
-  convert(own.v, sum_type(), t.gradients.v, type(), layout_.rows * key_row());
+  device().convert(sum_type(), own.k, type(), t.gradients.k, layout_.rows * key_row());
+  device().convert(sum_type(), own.v, type(), t.gradients.v, layout_.rows * key_row());
 }
 
 }  // namespace tutti::parallel::sequence

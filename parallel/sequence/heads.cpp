@@ -1,13 +1,10 @@
 #include "parallel/sequence/heads.h"
 
-#include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
-#include "core/convert.h"
+#include "parallel/layer_math.h"
 #include "parallel/sequence/kernel.h"
-#include "parallel/sequence/merge.h"
 
 namespace tutti::parallel::sequence {
 namespace {
@@ -53,6 +50,7 @@ HeadExchange::HeadExchange(Axis& axis, std::size_t heads, std::vector<Range> sha
   const std::size_t own = shares_[static_cast<std::size_t>(axis.rank())].count;
   std::size_t end = 0;
   for (const Range& s : shares_) {
+    firsts_.push_back(s.first);
     counts_.push_back(rows * batch * s.count * dim);
     own_counts_.push_back(rows * batch * own * dim);
     even_ = even_ && s.count == shares_.front().count;
@@ -70,13 +68,11 @@ std::size_t HeadExchange::message_bytes() const {
 }
 
 template <class Copy>
-void HeadExchange::for_each_run(const Copy& copy) const {
-  std::size_t in_messages = 0;
+void HeadExchange::for_each_rank(const Copy& copy) const {
+  std::size_t message = 0;
   for (const Range& s : shares_) {
-    for (std::size_t i = 0; i < rows_ * batch_; ++i) {
-      copy(in_messages, (i * heads_ + s.first) * row_, s.count * row_);
-      in_messages += s.count * row_;
-    }
+    copy(message, s.count * row_, s.first * row_);
+    message += rows_ * batch_ * s.count * row_;
   }
 }
 
@@ -93,9 +89,10 @@ void HeadExchange::start(InFlight& in_flight, const void* in, void* out, bool to
 
 void HeadExchange::to_heads(InFlight& in_flight, const void* own, void* messages,
                             void* share) const {
-  for_each_run([&](std::size_t in_messages, std::size_t in_own, std::size_t bytes) {
-    std::memcpy(static_cast<std::byte*>(messages) + in_messages,
-                static_cast<const std::byte*>(own) + in_own, bytes);
+  for_each_rank([&](std::size_t message, std::size_t run, std::size_t first) {
+    axis_.device().copy_rows(static_cast<std::byte*>(messages) + message, run,
+                             static_cast<const std::byte*>(own) + first, heads_ * row_, run,
+                             rows_ * batch_);
   });
   start(in_flight, messages, share, true);
 }
@@ -105,26 +102,15 @@ void HeadExchange::to_rows(InFlight& in_flight, const void* share, void* message
 }
 
 void HeadExchange::finish(const void* messages, void* own) const {
-  const auto* const from = static_cast<const std::byte*>(messages);
-  auto* const to = static_cast<std::byte*>(own);
-  if (!shared_) {
-    for_each_run([&](std::size_t in_messages, std::size_t in_own, std::size_t bytes) {
-      std::memcpy(to + in_own, from + in_messages, bytes);
-    });
+  Device& device = axis_.device();
+  if (shared_) {  // a message has one head
+    device.layer_math()->sum_heads(type_, rows_ * batch_, dim_, heads_, firsts_, messages, own);
     return;
   }
-  // A message has one head.
-  std::vector<std::byte> sum(dim_ * size_of(wide(type_)));
-  const std::size_t message = counts_.front() * size_of(type_);
-  for (std::size_t i = 0; i < rows_ * batch_; ++i) {
-    for (std::size_t h = 0; h < heads_; ++h) {
-      std::fill(sum.begin(), sum.end(), std::byte{0});
-      for (std::size_t r = 0; r < shares_.size(); ++r) {
-        if (shares_[r].first == h) add(type_, dim_, from + r * message + i * row_, sum.data());
-      }
-      convert(sum.data(), wide(type_), to + (i * heads_ + h) * row_, type_, dim_);
-    }
-  }
+  for_each_rank([&](std::size_t message, std::size_t run, std::size_t first) {
+    device.copy_rows(static_cast<std::byte*>(own) + first, heads_ * row_,
+                     static_cast<const std::byte*>(messages) + message, run, run, rows_ * batch_);
+  });
 }
 
 }  // namespace tutti::parallel::sequence

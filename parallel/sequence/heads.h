@@ -48,15 +48,17 @@ class HeadExchange {
 
  private:
   void start(InFlight& in_flight, const void* in, void* out, bool to_heads) const;
-  /// Calls `copy` with the bytes of rank r's heads: where they begin in messages and in own.
+  /// Calls `copy` for each rank's heads: where its message begins, the bytes of a run of it, and
+  /// where the first run begins in own; others follow there all heads apart.
   template <class Copy>
-  void for_each_run(const Copy& copy) const;
+  void for_each_rank(const Copy& copy) const;
 
   Axis& axis_;
   const std::size_t heads_, rows_, batch_, dim_;
   const DataType type_;
   const std::vector<Range> shares_;
   const std::size_t row_;                // the bytes of dim elements
+  std::vector<std::size_t> firsts_;      // of each rank's heads
   std::vector<std::size_t> counts_;      // elements of the message with each rank's heads
   std::vector<std::size_t> own_counts_;  // of messages with this rank's heads
   bool even_ = true, shared_ = false;    // equal messages; heads that several ranks have

@@ -53,7 +53,8 @@ struct BackwardBlock {
   void* dv = nullptr;
 };
 
-/// What they compute is there when they return. An element's bits may depend on the block. If one
+/// What they compute is there when they return, or, on a GPU, once whatever reads it next is in its
+/// order on the current stream. An element's bits may depend on the block. If one
 /// throws, the engine aborts its axes, so that no other rank waits.
 struct Kernel {
   std::function<void(const ForwardBlock&)> forward;

@@ -71,6 +71,22 @@ void add(DataType type, std::size_t count, const void* part, void* sum) {
   add_of(type, count, part, static_cast<float*>(sum));
 }
 
+void sum_heads(DataType type, std::size_t rows, std::size_t dim, std::size_t heads,
+               std::span<const std::size_t> head_of, const void* messages, void* own) {
+  std::vector<std::byte> sum(dim * size_of(wide(type)));
+  auto* to = static_cast<std::byte*>(own);
+  for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t h = 0; h < heads; ++h, to += dim * size_of(type)) {
+      std::fill(sum.begin(), sum.end(), std::byte{0});
+      for (std::size_t r = 0; r < head_of.size(); ++r) {
+        if (head_of[r] == h)
+          add(type, dim, element(messages, type, (r * rows + i) * dim), sum.data());
+      }
+      convert(sum.data(), wide(type), to, type, dim);
+    }
+  }
+}
+
 void dot_rows(DataType type, std::size_t rows, std::size_t dim, const void* out, const void* dout,
               void* delta) {
   if (type == DataType::float64) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "core/types.h"
 
@@ -16,6 +17,11 @@ void merge(DataType type, std::size_t rows, std::size_t dim, const void* part, c
 
 /// sum[i] += part[i]
 void add(DataType type, std::size_t count, const void* part, void* sum);
+
+/// Message r has `rows` rows of head head_of[r]. Each row of `own` has the rows of all heads: each
+/// is the sum of those of its messages, in their order.
+void sum_heads(DataType type, std::size_t rows, std::size_t dim, std::size_t heads,
+               std::span<const std::size_t> head_of, const void* messages, void* own);
 
 /// delta[row] = the sum of out * dout over the row.
 void dot_rows(DataType type, std::size_t rows, std::size_t dim, const void* out, const void* dout,

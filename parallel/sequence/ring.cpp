@@ -1,12 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
-#include "core/convert.h"
 #include "parallel/in_flight.h"
 #include "parallel/sequence/block_attention.h"
-#include "parallel/sequence/merge.h"
 #include "parallel/sequence/workspace.h"
 
 namespace tutti::parallel::sequence {
@@ -117,19 +114,19 @@ void BlockAttention::ring_forward(const ForwardTensors& t) const {
       const Block block = block_of(part, t.q, keys);
       if (step == 0) {  // all queries, and the first keys that they see
         compute(ForwardBlock{.block = block, .out = t.out, .lse = t.lse});
-        if (narrow()) convert(t.out, type(), sum, sum_type(), count);
+        if (narrow()) device().convert(type(), t.out, sum_type(), sum, count);
       } else {
         compute(ForwardBlock{.block = block, .out = b->part, .lse = b->part_lse});
-        merge(type(), part.queries.count * lse_row(), shape_.dim, b->part, b->part_lse,
-              at(sum, query_bytes(part.queries.first, sum_type())),
-              at(t.lse, lse_bytes(part.queries.first)));
+        math().merge(type(), part.queries.count * lse_row(), shape_.dim, b->part, b->part_lse,
+                     at(sum, query_bytes(part.queries.first, sum_type())),
+                     at(t.lse, lse_bytes(part.queries.first)));
       }
     }
     hop.wait_received();
     hop.wait_sent();
     keys = next;
   }
-  if (narrow()) convert(sum, sum_type(), t.out, type(), count);
+  if (narrow()) device().convert(sum_type(), sum, type(), t.out, count);
 }
 
 void BlockAttention::ring_backward(const BackwardTensors& t) const {
@@ -144,19 +141,19 @@ void BlockAttention::ring_backward(const BackwardTensors& t) const {
   }
   const std::size_t rows = layout_.rows, key_count = rows * key_row();
   void* const dq = narrow() ? b->dq : t.dq;
-  std::memset(dq, 0, query_bytes(rows, sum_type()));
-  for (void* sum : {b->sums[0].k, b->sums[0].v}) std::memset(sum, 0, key_bytes(rows, sum_type()));
+  device().zero(dq, query_bytes(rows, sum_type()));
+  for (void* sum : {b->sums[0].k, b->sums[0].v}) device().zero(sum, key_bytes(rows, sum_type()));
 
   const auto attend = [&](const Part& part, ConstantKeys keys) {
     compute(part, keys, t, b->delta, b->part_dq, b->part);
-    add(type(), part.queries.count * query_row(), b->part_dq,
-        at(dq, query_bytes(part.queries.first, sum_type())));
+    math().add_part(type(), part.queries.count * query_row(), b->part_dq,
+                    at(dq, query_bytes(part.queries.first, sum_type())));
   };
   const auto add_to = [&](Keys sums, const Part& part) {
     const std::size_t skipped = key_bytes(part.keys.first, sum_type()),
                       count = part.keys.count * key_row();
-    add(type(), count, b->part.k, at(sums.k, skipped));
-    add(type(), count, b->part.v, at(sums.v, skipped));
+    math().add_part(type(), count, b->part.k, at(sums.k, skipped));
+    math().add_part(type(), count, b->part.v, at(sums.v, skipped));
   };
 
   std::string where;
@@ -198,9 +195,9 @@ void BlockAttention::ring_backward(const BackwardTensors& t) const {
   for (const Part& part : late) add_to(home, part);
   sums_hop.wait_sent();
   if (narrow()) {
-    convert(dq, sum_type(), t.dq, type(), rows * query_row());
-    convert(home.k, sum_type(), t.gradients.k, type(), key_count);
-    convert(home.v, sum_type(), t.gradients.v, type(), key_count);
+    device().convert(sum_type(), dq, type(), t.dq, rows * query_row());
+    device().convert(sum_type(), home.k, type(), t.gradients.k, key_count);
+    device().convert(sum_type(), home.v, type(), t.gradients.v, key_count);
   }
 }
 

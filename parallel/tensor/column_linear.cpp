@@ -25,10 +25,12 @@ ColumnParallelLinear::ColumnParallelLinear(Axis& axis, LinearShape shape, Column
       options_(options),
       multiply_(std::move(multiply)),
       what_(fmt::format("linear '{}'", shape_.name)),
-      mapper_(axis, what_) {
+      mapper_(axis, what_),
+      memory_(MemoryPool::Reuse::no, axis.device()) {
   const std::string line = described(shape_, options_);
   agree(axis_, what_, {&line, 1});
-  refuse_gpu(axis_.device(), what_);
+  math_ = &layer_math_of(axis_.device(), what_);
+  if (!multiply_) multiply_ = [math = math_](const Product& p) { math->multiply(p); };
   local_out_ = share_of(axis_, what_, "outputs", shape_.out);
 }
 
@@ -49,7 +51,8 @@ void ColumnParallelLinear::forward(const void* x, std::size_t rows, LinearConsta
                .b = parameters.weight,
                .transpose_b = true,
                .c = to});
-    if (parameters.bias != nullptr) add_to_rows(outputs, count, parameters.bias, to);
+    if (parameters.bias == nullptr) return;
+    math_->add_to_rows({type, count, local_out_}, parameters.bias, to);
   };
   if (options_.sequence) {
     share_of(axis_, what_, "rows", rows);
@@ -104,7 +107,7 @@ void ColumnParallelLinear::backward(const void* dy, const void* x, std::size_t r
   }
   gathers.wait();
   weight_gradient(multiply_, type, local_out_, shape_.in, rows, dy, whole, gradients);
-  bias_gradient(outputs, rows, dy, gradients);
+  bias_gradient(axis_.device(), outputs, rows, dy, gradients);
   reductions.wait();
 }
 

@@ -2,22 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "core/convert.h"
 #include "core/error.h"
 #include "parallel/tensor/vocabulary.h"
 
 namespace tutti::parallel::tensor {
-namespace {
-
-/// Row `i` of a matrix, widened.
-void read_row(const void* matrix, std::size_t i, DataType type, std::vector<double>& row) {
-  convert(static_cast<const std::byte*>(matrix) + i * row.size() * size_of(type), type, row.data(),
-          DataType::float64, row.size());
-}
-
-}  // namespace
 
 double VocabularyCrossEntropy::Saved::mean() const {
   double sum = 0;
@@ -37,6 +26,16 @@ void VocabularyCrossEntropy::check(std::span<const Token> targets) const {
   }
 }
 
+LayerMath::Logits VocabularyCrossEntropy::logits_of(const void* logits,
+                                                    std::span<const Token> targets) const {
+  return {type_,
+          logits,
+          vocabulary_.local,
+          vocabulary_.real(),
+          targets,
+          static_cast<Token>(vocabulary_.begin)};
+}
+
 void VocabularyCrossEntropy::reduce(std::vector<double>& values, ReduceKind kind,
                                     const char* label) {
   try {
@@ -51,23 +50,12 @@ void VocabularyCrossEntropy::reduce(std::vector<double>& values, ReduceKind kind
 void VocabularyCrossEntropy::forward(const void* logits, std::span<const Token> targets,
                                      Saved& saved) {
   check(targets);
-  const std::size_t n = targets.size(), columns = vocabulary_.real();
-  std::vector<double> row(vocabulary_.local), sums(2 * n);
-  std::vector<double> most(n, -std::numeric_limits<double>::infinity());
-  for (std::size_t i = 0; i < n; ++i) {
-    read_row(logits, i, type_, row);
-    // What is not a number shows in the sum.
-    for (std::size_t j = 0; j < columns; ++j) most[i] = std::max(most[i], row[j]);
-  }
+  const std::size_t n = targets.size();
+  const LayerMath::Logits of_rows = logits_of(logits, targets);
+  std::vector<double> most(n), sums(2 * n);
+  math().largest(of_rows, most);
   reduce(most, ReduceKind::max, "the largest logits");
-  for (std::size_t i = 0; i < n; ++i) {
-    read_row(logits, i, type_, row);
-    for (std::size_t j = 0; j < columns; ++j) sums[i] += std::exp(row[j] - most[i]);
-    const std::size_t target = static_cast<std::size_t>(targets[i]) - vocabulary_.begin;
-    if (targets[i] != options_.ignore_index && target < columns) {
-      sums[n + i] = row[target] - most[i];
-    }
-  }
+  math().exponentials(of_rows, most, std::span(sums).first(n), std::span(sums).last(n));
   reduce(sums, ReduceKind::sum, "the sums of exponentials and the targets' logits");
   saved.loss.assign(n, 0);
   saved.log_sum.resize(n);
@@ -89,20 +77,11 @@ void VocabularyCrossEntropy::backward(const void* logits, std::span<const Token>
                 fmt::format("{}: the backward of {} targets, and the forward had {}", what_,
                             targets.size(), saved.log_sum.size()));
   }
-  const std::size_t columns = vocabulary_.real(), row_bytes = vocabulary_.local * size_of(type_);
-  std::vector<double> row(vocabulary_.local);
+  std::vector<double> factors(targets.size(), scale);
   for (std::size_t i = 0; i < targets.size(); ++i) {
-    read_row(logits, i, type_, row);
-    const double factor = targets[i] == options_.ignore_index ? 0 : scale;
-    for (std::size_t j = 0; j < row.size(); ++j) {
-      const bool counts = factor != 0 && j < columns;
-      row[j] = counts ? factor * std::exp(row[j] - saved.log_sum[i]) : 0;
-    }
-    const std::size_t target = static_cast<std::size_t>(targets[i]) - vocabulary_.begin;
-    if (factor != 0 && target < columns) row[target] -= factor;
-    convert(row.data(), DataType::float64, static_cast<std::byte*>(dlogits) + i * row_bytes, type_,
-            row.size());
+    if (targets[i] == options_.ignore_index) factors[i] = 0;
   }
+  math().cross_entropy_gradient(logits_of(logits, targets), saved.log_sum, factors, dlogits);
 }
 
 }  // namespace tutti::parallel::tensor

@@ -10,9 +10,9 @@
 // all-reduce becomes an all-gather and a reduce-scatter, which together carry the same.
 //
 // A layer gets pointers and keeps nothing from one call to the next, so any number of micro-batches
-// may be under way. The framework owns parameters, activations and gradients, and supplies the
-// multiplication. A layer adds to gradients of parameters, or writes them; it writes gradients of
-// activations.
+// may be under way. The framework owns parameters, activations and gradients, all of them memory of
+// the axis's device, and may supply the multiplication; else the device does. A layer adds to
+// gradients of parameters, or writes them; it writes gradients of activations.
 //
 // Communication overlaps with multiplication: that of a gradient with the multiplication for the
 // weights' gradient. If `pieces` is more than 1, that of one block of rows overlaps with the
@@ -28,6 +28,7 @@
 #include <string>
 
 #include "../axis.h"
+#include "../layer_math.h"
 #include "../memory_pool.h"
 #include "multiply.h"
 #include "pairs.h"
@@ -69,7 +70,7 @@ struct ColumnOptions {
 class ColumnParallelLinear {
  public:
   ColumnParallelLinear(Axis& axis, LinearShape shape, ColumnOptions options = {},
-                       Multiply multiply = tensor::multiply);
+                       Multiply multiply = {});
 
   /// Elements that this rank has: out / P x in, and out / P.
   std::size_t local_out() const { return local_out_; }
@@ -90,8 +91,9 @@ class ColumnParallelLinear {
   Axis& axis_;
   const LinearShape shape_;
   const ColumnOptions options_;
-  const Multiply multiply_;
+  Multiply multiply_;
   const std::string what_;
+  LayerMath* math_ = nullptr;
   std::size_t local_out_ = 0;
   Mapper mapper_;
   MemoryPool memory_;
@@ -106,8 +108,7 @@ struct RowOptions {
 
 class RowParallelLinear {
  public:
-  RowParallelLinear(Axis& axis, LinearShape shape, RowOptions options = {},
-                    Multiply multiply = tensor::multiply);
+  RowParallelLinear(Axis& axis, LinearShape shape, RowOptions options = {}, Multiply multiply = {});
 
   /// Elements that this rank has: out x in / P; the bias is whole, the same on all ranks.
   std::size_t local_in() const { return local_in_; }
@@ -128,8 +129,9 @@ class RowParallelLinear {
   Axis& axis_;
   const LinearShape shape_;
   const RowOptions options_;
-  const Multiply multiply_;
+  Multiply multiply_;
   const std::string what_;
+  LayerMath* math_ = nullptr;
   std::size_t local_in_ = 0;
   Mapper mapper_;
   MemoryPool memory_;

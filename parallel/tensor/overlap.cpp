@@ -1,11 +1,6 @@
 #include "parallel/tensor/overlap.h"
 
 #include <algorithm>
-#include <cstring>
-#include <vector>
-
-#include "core/combine.h"
-#include "core/convert.h"
 
 namespace tutti::parallel::tensor {
 namespace {
@@ -26,31 +21,6 @@ Piece piece_of(std::size_t count, std::size_t pieces, std::size_t k) {
 /// No more than there are rows, and one at least: ranks without rows make the same calls.
 std::size_t pieces_of(std::size_t count, std::size_t wanted) {
   return std::max<std::size_t>(1, std::min(count, wanted));
-}
-
-template <class T>
-void add_rows_of(const Rows& rows, std::size_t count, const void* matrix, T* sum) {
-  std::vector<T> row(rows.width);
-  const std::size_t bytes = rows.width * size_of(rows.type);
-  for (std::size_t i = 0; i < count; ++i) {
-    convert(at(matrix, i * bytes), rows.type, row.data(),
-            rows.type == DataType::float64 ? DataType::float64 : DataType::float32, rows.width);
-    for (std::size_t j = 0; j < rows.width; ++j) sum[j] += row[j];
-  }
-}
-
-/// Adds the sum of the rows to `sum`, one after the other; of narrow types in float32.
-void add_rows(const Rows& rows, std::size_t count, const void* matrix, void* sum) {
-  if (rows.type == DataType::float64) {
-    return add_rows_of(rows, count, matrix, static_cast<double*>(sum));
-  }
-  if (rows.type == DataType::float32) {
-    return add_rows_of(rows, count, matrix, static_cast<float*>(sum));
-  }
-  std::vector<float> wide(rows.width);
-  convert(sum, rows.type, wide.data(), DataType::float32, rows.width);
-  add_rows_of(rows, count, matrix, wide.data());
-  convert(wide.data(), DataType::float32, sum, rows.type, rows.width);
 }
 
 }  // namespace
@@ -79,7 +49,7 @@ void gather_rows(Axis& axis, const std::string& what, const Rows& rows, const vo
       const std::size_t first = r * own + piece.first;
       const std::byte* const come = target + (ranks * piece.first + r * piece.count) * row;
       if (whole != nullptr && target != whole) {
-        std::memcpy(at(whole, first * row), come, piece.count * row);
+        axis.device().copy(at(whole, first * row), come, piece.count * row);
       }
       if (r != rank) use(come, first, piece.count);
     }
@@ -128,15 +98,6 @@ std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryPool& memory) {
   return buffer.data();
 }
 
-void add_to_rows(const Rows& rows, std::size_t count, const void* bias, void* matrix) {
-  const Combiner sum(rows.type, ReduceKind::sum);
-  for (std::size_t i = 0; i < count; ++i) {
-    void* const row = at(matrix, i * rows.width * size_of(rows.type));
-    const Source sources[] = {{.data = row}, {.data = bias}};
-    sum({&row, 1}, sources, rows.width);
-  }
-}
-
 void weight_gradient(const Multiply& multiply, DataType type, std::size_t out, std::size_t in,
                      std::size_t rows, const void* dy, const void* x,
                      const LinearGradients& gradients) {
@@ -152,11 +113,11 @@ void weight_gradient(const Multiply& multiply, DataType type, std::size_t out, s
             .adds = gradients.adds});
 }
 
-void bias_gradient(const Rows& outputs, std::size_t count, const void* dy,
+void bias_gradient(Device& device, const Rows& outputs, std::size_t count, const void* dy,
                    const LinearGradients& gradients) {
   if (gradients.bias == nullptr) return;
-  if (!gradients.adds) std::memset(gradients.bias, 0, outputs.width * size_of(outputs.type));
-  add_rows(outputs, count, dy, gradients.bias);
+  if (!gradients.adds) device.zero(gradients.bias, outputs.width * size_of(outputs.type));
+  device.layer_math()->add_rows({outputs.type, count, outputs.width}, dy, gradients.bias);
 }
 
 }  // namespace tutti::parallel::tensor

@@ -44,15 +44,12 @@ void reduce_scatter_rows(
 /// Makes the buffer at least this large; its old contents are lost.
 std::byte* grown(Buffer& buffer, std::size_t bytes, MemoryPool& memory);
 
-/// Adds `bias` to each row.
-void add_to_rows(const Rows& rows, std::size_t count, const void* bias, void* matrix);
 /// The gradients of a linear layer's weight (out x in), from `rows` rows of dy and of x, and of its
-/// bias, from `count` of the rows of dy. The sum adds one row after the other, of narrow types in
-/// float32. Nothing where they are null.
+/// bias, from `count` of the rows of dy, on a device with a LayerMath. Nothing where they are null.
 void weight_gradient(const Multiply& multiply, DataType type, std::size_t out, std::size_t in,
                      std::size_t rows, const void* dy, const void* x,
                      const LinearGradients& gradients);
-void bias_gradient(const Rows& outputs, std::size_t count, const void* dy,
+void bias_gradient(Device& device, const Rows& outputs, std::size_t count, const void* dy,
                    const LinearGradients& gradients);
 
 }  // namespace tutti::parallel::tensor

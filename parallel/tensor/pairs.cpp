@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 #include "core/error.h"
@@ -10,19 +9,17 @@
 namespace tutti::parallel::tensor {
 namespace {
 
-void copy_bytes(const void* in, void* out, std::size_t bytes) {
-  if (in != out && bytes > 0) std::memcpy(out, in, bytes);
-}
-
 /// A tensor's slices, one after the other, and the tensor; or the other way round.
-void rearrange(const Extent& whole, std::size_t ranks, std::size_t element, std::byte* slices,
-               std::byte* tensor, bool to_slices) {
+void rearrange(Device& device, const Extent& whole, std::size_t ranks, std::size_t element,
+               std::byte* slices, std::byte* tensor, bool to_slices) {
   const std::size_t run = whole.length / ranks * whole.inner * element;
   for (std::size_t r = 0; r < ranks; ++r) {
-    for (std::size_t o = 0; o < whole.outer; ++o) {
-      std::byte* const sliced = slices + (r * whole.outer + o) * run;
-      std::byte* const in_tensor = tensor + (o * ranks + r) * run;
-      copy_bytes(to_slices ? in_tensor : sliced, to_slices ? sliced : in_tensor, run);
+    std::byte* const sliced = slices + r * whole.outer * run;
+    std::byte* const in_tensor = tensor + r * run;
+    if (to_slices) {
+      device.copy_rows(sliced, run, in_tensor, ranks * run, run, whole.outer);
+    } else {
+      device.copy_rows(in_tensor, ranks * run, sliced, run, run, whole.outer);
     }
   }
 }
@@ -38,7 +35,8 @@ std::size_t share_of(const Axis& axis, std::string_view what, std::string_view d
                           what, length, dimension, ranks));
 }
 
-Mapper::Mapper(Axis& axis, std::string what) : axis_(axis), what_(std::move(what)) {}
+Mapper::Mapper(Axis& axis, std::string what)
+    : axis_(axis), what_(std::move(what)), memory_(MemoryPool::Reuse::no, axis.device()) {}
 
 std::byte* Mapper::scratch(std::size_t bytes) {
   if (scratch_.size() < bytes) {
@@ -61,7 +59,10 @@ void Mapper::run(Collective collective, const void* in, void* out, std::size_t c
 void Mapper::run(Operation operation, const void* in, void* out, const Extent& whole,
                  DataType type) {
   const std::size_t element = size_of(type);
-  if (operation == Operation::none) return copy_bytes(in, out, whole.count() * element);
+  if (operation == Operation::none) {
+    if (in != out) axis_.device().copy(out, in, whole.count() * element);
+    return;
+  }
   if (operation == Operation::all_reduce) {
     return run(Collective::all_reduce, in, out, whole.count(), type);
   }
@@ -71,10 +72,8 @@ void Mapper::run(Operation operation, const void* in, void* out, const Extent& w
   const std::size_t run = share * whole.inner * element;
   const auto ranks = static_cast<std::size_t>(axis_.size());
   const auto rank = static_cast<std::size_t>(axis_.rank());
-  for (std::size_t o = 0; o < whole.outer; ++o) {
-    copy_bytes(static_cast<const std::byte*>(in) + (o * ranks + rank) * run,
-               static_cast<std::byte*>(out) + o * run, run);
-  }
+  axis_.device().copy_rows(out, run, static_cast<const std::byte*>(in) + rank * run, ranks * run,
+                           run, whole.outer);
 }
 
 void Mapper::gather(const void* in, void* out, const Extent& whole, DataType type) {
@@ -83,7 +82,8 @@ void Mapper::gather(const void* in, void* out, const Extent& whole, DataType typ
   if (whole.outer == 1 || ranks == 1) return run(Collective::all_gather, in, out, share, type);
   std::byte* const slices = scratch(whole.count() * size_of(type));
   run(Collective::all_gather, in, slices, share, type);
-  rearrange(whole, ranks, size_of(type), slices, static_cast<std::byte*>(out), false);
+  rearrange(axis_.device(), whole, ranks, size_of(type), slices, static_cast<std::byte*>(out),
+            false);
 }
 
 void Mapper::reduce_scatter(const void* in, void* out, const Extent& whole, DataType type) {
@@ -92,7 +92,7 @@ void Mapper::reduce_scatter(const void* in, void* out, const Extent& whole, Data
   if (whole.outer == 1 || ranks == 1) return run(Collective::reduce_scatter, in, out, share, type);
   std::byte* const slices = scratch(whole.count() * size_of(type));
   // It is only read from.
-  rearrange(whole, ranks, size_of(type), slices,
+  rearrange(axis_.device(), whole, ranks, size_of(type), slices,
             const_cast<std::byte*>(static_cast<const std::byte*>(in)), true);
   run(Collective::reduce_scatter, slices, out, share, type);
 }

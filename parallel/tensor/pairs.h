@@ -43,8 +43,8 @@ struct Extent {
   std::size_t count() const { return outer * length * inner; }
 };
 
-/// Carries out operations on an axis, which outlives it. Host memory. If slices do not lie one
-/// after the other (outer > 1), it rearranges them in memory of its own, which it keeps.
+/// Carries out operations on an axis, which outlives it, on memory of its device. If slices do not
+/// lie one after the other (outer > 1), it rearranges them in memory of its own, which it keeps.
 class Mapper {
  public:
   /// `what` appears in errors and in the trace: "linear 'mlp.up'".

@@ -25,10 +25,12 @@ RowParallelLinear::RowParallelLinear(Axis& axis, LinearShape shape, RowOptions o
       options_(options),
       multiply_(std::move(multiply)),
       what_(fmt::format("linear '{}'", shape_.name)),
-      mapper_(axis, what_) {
+      mapper_(axis, what_),
+      memory_(MemoryPool::Reuse::no, axis.device()) {
   const std::string line = described(shape_, options_);
   agree(axis_, what_, {&line, 1});
-  refuse_gpu(axis_.device(), what_);
+  math_ = &layer_math_of(axis_.device(), what_);
+  if (!multiply_) multiply_ = [math = math_](const Product& p) { math->multiply(p); };
   local_in_ = share_of(axis_, what_, "inputs", shape_.in);
 }
 
@@ -62,7 +64,8 @@ void RowParallelLinear::forward(const void* x, std::size_t rows, LinearConstants
     reduce_rows(axis_, outputs, y, reductions, make);
   }
   reductions.wait();
-  if (parameters.bias != nullptr) add_to_rows(outputs, mine, parameters.bias, y);
+  if (parameters.bias == nullptr) return;
+  math_->add_to_rows({type, mine, shape_.out}, parameters.bias, y);
 }
 
 void RowParallelLinear::backward(const void* dy, const void* x, std::size_t rows,
@@ -71,7 +74,7 @@ void RowParallelLinear::backward(const void* dy, const void* x, std::size_t rows
   const std::size_t element = size_of(type);
   const Rows outputs{rows, shape_.out, type, options_.pieces};
   const std::size_t mine = options_.sequence ? share_of(axis_, what_, "rows", rows) : rows;
-  bias_gradient(outputs, mine, dy, gradients);
+  bias_gradient(axis_.device(), outputs, mine, dy, gradients);
   auto* local_dx = static_cast<std::byte*>(dx);
   if (!options_.input_is_parallel) {
     std::byte* const slice = grown(slice_, rows * local_in_ * element, memory_);

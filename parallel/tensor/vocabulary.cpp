@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "core/combine.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 #include "parallel/tensor/overlap.h"
@@ -34,7 +32,7 @@ Vocabulary agreed(Axis& axis, const std::string& what, std::size_t tokens, std::
   const std::string line =
       fmt::format("{} tokens padded to a multiple of {}, {}", tokens, multiple, more);
   agree(axis, what, {&line, 1});
-  refuse_gpu(axis.device(), what);
+  layer_math_of(axis.device(), what);
   return {tokens, axis, multiple};
 }
 
@@ -49,7 +47,8 @@ VocabularyEmbedding::VocabularyEmbedding(Axis& axis, std::string name, std::size
       vocabulary_(agreed(
           axis, what_, tokens, options.multiple,
           fmt::format("width {}, {}, sequence {}", width, tutti::name(type), options.sequence))),
-      mapper_(axis, what_) {}
+      mapper_(axis, what_),
+      memory_(MemoryPool::Reuse::no, axis.device()) {}
 
 void VocabularyEmbedding::check(std::span<const Token> ids) const {
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -62,41 +61,28 @@ void VocabularyEmbedding::check(std::span<const Token> ids) const {
   if (options_.sequence) share_of(mapper_.axis(), what_, "tokens of the sequence", ids.size());
 }
 
+LayerMath::Chosen VocabularyEmbedding::chosen(std::span<const Token> ids) const {
+  return {type_, width_, ids, static_cast<Token>(vocabulary_.begin), vocabulary_.local};
+}
+
 void VocabularyEmbedding::forward(std::span<const Token> ids, const void* weight, void* out) {
   check(ids);
-  const std::size_t row = width_ * size_of(type_);
   const Extent whole = extent(ids);
   std::byte* const rows = options_.sequence ? grown(whole_, whole.count() * size_of(type_), memory_)
                                             : static_cast<std::byte*>(out);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::size_t token = static_cast<std::size_t>(ids[i]) - vocabulary_.begin;
-    if (token < vocabulary_.local) {  // those before `begin` are very large now
-      std::memcpy(rows + i * row, static_cast<const std::byte*>(weight) + token * row, row);
-    } else {
-      std::memset(rows + i * row, 0, row);
-    }
-  }
+  math().take_rows(chosen(ids), weight, rows);
   mapper_.forward(options_.sequence ? kSequenceScatter : kReduce, rows, out, whole, type_);
 }
 
 void VocabularyEmbedding::backward(std::span<const Token> ids, const void* dout, void* dweight) {
   check(ids);
-  const std::size_t row = width_ * size_of(type_);
   const Extent whole = extent(ids);
   if (options_.sequence) {
     std::byte* const gathered = grown(whole_, whole.count() * size_of(type_), memory_);
     mapper_.backward(kSequenceScatter, dout, gathered, whole, type_);
     dout = gathered;
   }
-  const Combiner sum(type_, ReduceKind::sum);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::size_t token = static_cast<std::size_t>(ids[i]) - vocabulary_.begin;
-    if (token >= vocabulary_.local) continue;
-    void* const to = static_cast<std::byte*>(dweight) + token * row;
-    const Source sources[] = {{.data = to},
-                              {.data = static_cast<const std::byte*>(dout) + i * row}};
-    sum({&to, 1}, sources, width_);
-  }
+  math().add_to_chosen(chosen(ids), dout, dweight);
 }
 
 VocabularyCrossEntropy::VocabularyCrossEntropy(Axis& axis, std::string name, std::size_t tokens,

@@ -56,6 +56,8 @@ class VocabularyEmbedding {
  private:
   void check(std::span<const Token> ids) const;
   Extent extent(std::span<const Token> ids) const { return {1, ids.size(), width_}; }
+  LayerMath& math() const { return *mapper_.axis().device().layer_math(); }
+  LayerMath::Chosen chosen(std::span<const Token> ids) const;
 
   const std::string what_;
   const std::size_t width_;
@@ -102,6 +104,8 @@ class VocabularyCrossEntropy {
 
  private:
   void check(std::span<const Token> targets) const;
+  LayerMath& math() const { return *axis_.device().layer_math(); }
+  LayerMath::Logits logits_of(const void* logits, std::span<const Token> targets) const;
   void reduce(std::vector<double>& values, ReduceKind kind, const char* label);
 
   Axis& axis_;

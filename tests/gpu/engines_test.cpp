@@ -130,6 +130,12 @@ TEST_P(GpuTraining, DataParallel) {
       0);
 }
 
+TEST_P(GpuTraining, Messages) {
+  if (GetParam() == 1) GTEST_SKIP() << "one rank has nobody to send to";
+  expect_as_on_the_host(
+      [](Program& program, Axis& axis, std::size_t) { return pass_messages(program, axis); }, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuTraining, ::testing::Values(1, 2, 4));
 
 }  // namespace

@@ -53,6 +53,8 @@ class CheckedGpu final : public parallel::Gpu {
 
   // --- Device, with the arithmetic of a framework ---
   bool computes() const override { return true; }
+  parallel::LayerMath* layer_math() override { return math; }
+  parallel::LayerMath* math = nullptr;  // outlives it
   void release(std::byte* memory, const Event& last_use) noexcept override {
     synchronize(last_use);
     std::erase_if(accesses_, [&](const Access& a) {
@@ -100,6 +102,16 @@ class CheckedGpu final : public parallel::Gpu {
     const bool here = bytes > 0 && owns(from);
     accesses("a copy", current(), {{from, here ? bytes : 0}}, {{to, bytes}});
     Gpu::copy(to, from, bytes);
+  }
+  void copy_rows(void* to, std::size_t to_step, const void* from, std::size_t from_step,
+                 std::size_t bytes, std::size_t rows) override {
+    std::vector<Range> reads, writes;
+    for (std::size_t i = 0; i < rows; ++i) {
+      reads.push_back({static_cast<const std::byte*>(from) + i * from_step, bytes});
+      writes.push_back({static_cast<std::byte*>(to) + i * to_step, bytes});
+    }
+    launch("a copy of rows", current(), reads, writes,
+           [=] { parallel::host_device().copy_rows(to, to_step, from, from_step, bytes, rows); });
   }
   void read(void* to, const void* from, std::size_t bytes) override {
     accesses("a copy to the host", current(), {{from, bytes}}, {});
@@ -222,10 +234,14 @@ class CheckedAxis final : public parallel::Axis {
   }
   void run_now(const Call& call) override { comm_.run(call); }
   void enqueue(const Call& call, parallel::Device::Stream stream) override {
-    const BufferSizes sizes = buffer_sizes(call, rank(), size());
-    gpu_.launch(fmt::format("{} {}", name(call.collective), call.count), stream,
-                {{call.in, sizes.in}}, {{call.out, sizes.out}}, nullptr);
     comm_.run(call, stream);
+    const BufferSizes sizes = buffer_sizes(call, rank(), size());
+    const bool is_message = call.collective == Collective::send_recv;
+    const std::string_view what = !is_message  ? name(call.collective)
+                                  : call.sends ? "send"
+                                               : "recv";
+    gpu_.launch(fmt::format("{} {}", what, call.count), stream, {{call.in, sizes.in}},
+                {{call.out, sizes.out}}, nullptr);
   }
 
   Communicator& comm_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/parallel/checked_gpu.h"
+#include "tests/parallel/checked_layer_math.h"
 #include "tests/parallel/gpu_model.h"
 #include "tests/support/thread_ranks.h"
 
@@ -28,6 +29,7 @@ class CheckedProgram final : public Program {
   }
 
   CheckedGpu gpu;
+  CheckedLayerMath math{gpu};
 };
 
 /// What each rank of the host's, and of the GPU's, ends with.

@@ -41,6 +41,22 @@ void for_each(const Element& element) {
   for (std::size_t i = 0; i < kCount; ++i) element(i);
 }
 
+TEST(GpuElements, CopyRowsAsTheHostDoes) {
+  const auto in = values(DataType::float32, 1);
+  constexpr std::size_t kRows = 50, kBytes = 24, kFrom = 40, kTo = 32;
+  std::vector<std::byte> host(kRows * kTo), words = host, bytes = host;
+  host_device().copy_rows(host.data(), kTo, in.data(), kFrom, kBytes, kRows);
+  const auto copy = [&]<class Word>(std::vector<std::byte>& to) {
+    const gpu_elements::CopyRows<Word> element{to.data(), kTo, in.data(), kFrom,
+                                               kBytes / sizeof(Word)};
+    for (std::size_t i = 0; i < kRows * kBytes / sizeof(Word); ++i) element(i);
+  };
+  copy.template operator()<std::uint64_t>(words);
+  copy.template operator()<std::byte>(bytes);
+  EXPECT_EQ(words, host);
+  EXPECT_EQ(bytes, host);
+}
+
 TEST(GpuElements, ConvertAsTheHostDoes) {
   for (const DataType from : kTypes) {
     for (const DataType to : kTypes) {

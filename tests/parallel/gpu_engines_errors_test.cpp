@@ -71,13 +71,13 @@ TEST(GpuEngines, WhatIsRefused) {
             data_parallel_with({.reduce_type = DataType::bfloat16}));
 
     constexpr auto kUsage = ErrorCode::invalid_usage;
-    refused(kUsage, "linear 'up': it works on the host's memory alone, and this axis is on GPU 0",
-            [&] {
-              tensor::ColumnParallelLinear(axis, {"up", 8, 8});
-            });
+    refused(kUsage, "linear 'up': this axis is on GPU 0, which has no arithmetic of layers", [&] {
+      tensor::ColumnParallelLinear(axis, {"up", 8, 8});
+    });
     std::byte* const memory = bare.allocate(64);
-    refused(kUsage, "a receive that is started early would hold up",
-            [&] { (void)axis.recv(memory, 4, DataType::float32, 1 - axis.rank()); });
+    refused(kUsage, "send_recv of an engine inside of a group()", [&] {
+      group([&] { (void)axis.recv(memory, 4, DataType::float32, 1 - axis.rank()); });
+    });
     refused(kArgument, "the output is host memory", [&] {
       float here[16];
       (void)axis.all_gather(memory, here, 8, DataType::float32);

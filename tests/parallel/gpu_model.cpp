@@ -203,4 +203,36 @@ std::vector<float> train_data_parallel(Program& program, parallel::Axis& axis,
   return results;
 }
 
+std::vector<float> pass_messages(Program& program, parallel::Axis& axis) {
+  constexpr std::size_t kCount = 400, kBytes = kCount * sizeof(float);
+  parallel::Device& device = program.device();
+  MemoryPool pool(MemoryPool::Reuse::no, device);
+  const Buffer own = pool.zeros(kBytes), come = pool.zeros(kBytes), total = pool.zeros(kBytes),
+               sum = pool.zeros(kBytes);
+  std::vector<float> values(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    values[i] = static_cast<float>((7 * i + 100 * static_cast<std::size_t>(axis.rank())) % 31);
+  }
+  device.copy(own.data(), values.data(), kBytes);
+  const int next = (axis.rank() + 1) % axis.size(),
+            previous = (axis.rank() + axis.size() - 1) % axis.size();
+  for (int step = 0; step < 3; ++step) {
+    parallel::Pending recv = axis.recv(come.data(), kCount, DataType::float32, previous);
+    program.launch(
+        {.name = "make", .b = own.data(), .to = own.data(), .adds = true, .count = kCount});
+    parallel::Pending send = axis.send(own.data(), kCount, DataType::float32, next);
+    axis.all_reduce(own.data(), sum.data(), kCount, DataType::float32).wait();
+    recv.wait();
+    program.launch({.name = "use",
+                    .a = come.data(),
+                    .b = sum.data(),
+                    .to = total.data(),
+                    .adds = true,
+                    .count = kCount});
+    send.wait();
+  }
+  device.read(values.data(), total.data(), kBytes);
+  return values;
+}
+
 }  // namespace tutti::test

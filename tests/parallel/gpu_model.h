@@ -60,5 +60,9 @@ std::vector<float> train_sharded(Program& program, const parallel::ShardedAxes& 
 /// Six parameters in buckets of `bucket_bytes`. Returns all averages of all steps.
 std::vector<float> train_data_parallel(Program& program, parallel::Axis& axis,
                                        parallel::DataParallelPolicy policy, int steps);
+/// In each of three steps a rank (of two at least) passes numbers on to the next one, and adds up
+/// what comes from the previous one. It starts the receive first, and a collective while the
+/// messages are under way. Returns its sums.
+std::vector<float> pass_messages(Program& program, parallel::Axis& axis);
 
 }  // namespace tutti::test

@@ -8,8 +8,9 @@
 //     if (auto failure = e.failure()) ...
 //
 // Operations of a communicator must reach the device in the same order on all ranks, one after the
-// other: on one stream, or on streams that are ordered by events. The same is true of the sends and
-// receives of a rank, though they are no operations of all ranks.
+// other: on one stream, or on streams that are ordered by events. The same is true of the sends to
+// one rank, and of the receives from one, though they are no operations of all ranks. Kernels that
+// no order holds apart run side by side, as far as their blocks fit on the device.
 #pragma once
 
 #include <chrono>

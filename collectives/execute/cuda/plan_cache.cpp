@@ -26,18 +26,20 @@ const PlanCache::Plan& PlanCache::get(Key key, const std::function<std::vector<s
   if (const auto found = plans_.find(key); found != plans_.end()) {
     Plan& plan = found->second;
     plan.captured = plan.captured || capturing;
+    plan.stream = stream;
     by_use_.splice(by_use_.begin(), by_use_, plan.used);
     return plan;
   }
   const std::vector<std::byte> block = build();
   Plan plan;
   plan.captured = capturing;
+  plan.stream = stream;
   std::memcpy(&plan.header, block.data(), sizeof plan.header);
   plan.bytes = std::bit_ceil(block.size());
   // What a forgotten plan leaves is overwritten after the kernels that read it, which cannot be
   // during a capture.
   if (!capturing && plans_.size() >= kMostPlans) forget_one();
-  if (const auto fits = free_.find(plan.bytes); !capturing && fits != free_.end()) {
+  if (const auto fits = free_.find({stream, plan.bytes}); !capturing && fits != free_.end()) {
     plan.memory = fits->second;
     free_.erase(fits);
     device_.overwrite(plan.memory, block, stream);
@@ -55,7 +57,7 @@ void PlanCache::forget_one() {
   for (auto oldest = by_use_.rbegin(); oldest != by_use_.rend(); ++oldest) {
     const auto plan = plans_.find(**oldest);
     if (plan->second.captured) continue;
-    free_.emplace(plan->second.bytes, plan->second.memory);
+    free_.emplace(std::pair{plan->second.stream, plan->second.bytes}, plan->second.memory);
     by_use_.erase(plan->second.used);
     plans_.erase(plan);
     return;

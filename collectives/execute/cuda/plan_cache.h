@@ -1,5 +1,6 @@
 // The plans of one rank on a device: each is uploaded once and kept, until there are so many that
-// the one that was not used for the longest time makes room.
+// the one that was not used for the longest time makes room. Its memory goes to a plan for the same
+// stream alone: on others, its last kernel may not have run yet.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "collectives/execute/cuda/device.h"
@@ -19,8 +21,9 @@ class PlanCache {
   using Key = std::vector<std::uint64_t>;
   struct Plan {
     std::byte* memory = nullptr;
-    std::size_t bytes = 0;  // of the memory
-    bool captured = false;  // a graph may run it at any time
+    std::size_t bytes = 0;    // of the memory
+    Stream stream = nullptr;  // of the newest use
+    bool captured = false;    // a graph may run it at any time
     PlanBlock header;
     std::list<const std::vector<std::uint64_t>*>::iterator used;  // in by_use_
   };
@@ -41,10 +44,10 @@ class PlanCache {
 
   Device& device_;
   std::map<Key, Plan> plans_;
-  std::list<const Key*> by_use_;                 // the newest first
-  std::multimap<std::size_t, std::byte*> free_;  // of forgotten plans
-  std::vector<std::byte*> slabs_;                // what plans are cut from
-  std::size_t slab_left_ = 0;                    // bytes at the end of the newest
+  std::list<const Key*> by_use_;                                    // the newest first
+  std::multimap<std::pair<Stream, std::size_t>, std::byte*> free_;  // of forgotten plans
+  std::vector<std::byte*> slabs_;                                   // what plans are cut from
+  std::size_t slab_left_ = 0;  // bytes at the end of the newest
   std::byte* slab_next_ = nullptr;
 };
 

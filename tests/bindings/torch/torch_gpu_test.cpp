@@ -1,6 +1,5 @@
-// Modules on a TorchGpu. Threads stand in for the GPU (cuda_host_device.h); its memory is the
-// host's, so the tensors over it are CPU tensors; all else takes the way of a GPU: collectives on
-// streams, memory of the device, torch's arithmetic on it. The results are those of the host.
+// DataParallel and FullyShard on a TorchGpu, for which threads stand in (gpu_of_cpu_tensors.h): the
+// results are those of the host.
 #include "bindings/torch/torch_gpu.h"
 
 #include <ATen/ATen.h>
@@ -18,8 +17,8 @@
 #include "bindings/torch/fully_shard.h"
 #include "bindings/torch/linear.h"
 #include "comm/impl.h"
+#include "tests/bindings/torch/gpu_of_cpu_tensors.h"
 #include "tests/bindings/torch/whole_numbers.h"
-#include "tests/collectives/cuda/cuda_host_device.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti::libtorch {
@@ -32,48 +31,12 @@ using parallel::Policy;
 using parallel::Precision;
 using parallel::Sgd;
 using test::error_of;
+using test::GpuAtOnce;
+using test::GpuOfCpuTensors;
+using test::gpus;
 using test::run_thread_ranks;
+using test::the_gpu;
 using test::whole_numbers;
-
-/// Does all work at once, and knows its memory.
-class GpuAtOnce final : public test::HostDevice {
- public:
-  std::byte* allocate(std::size_t bytes) override {
-    std::byte* const memory = HostDevice::allocate(bytes);
-    const std::lock_guard lock(mutex_);
-    pieces_[memory] = bytes;
-    return memory;
-  }
-  void deallocate(std::byte* memory) noexcept override {
-    {
-      const std::lock_guard lock(mutex_);
-      pieces_.erase(memory);
-    }
-    HostDevice::deallocate(memory);
-  }
-  bool owns(const void* memory) {
-    const std::lock_guard lock(mutex_);
-    const auto* const at = static_cast<const std::byte*>(memory);
-    auto piece = pieces_.upper_bound(at);
-    return piece != pieces_.begin() && at < (--piece)->first + piece->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<const std::byte*, std::size_t> pieces_;
-};
-std::shared_ptr<GpuAtOnce> the_gpu;
-
-Gpus gpus() {
-  return {[](const void* memory) { return the_gpu->owns(memory) ? 0 : -1; }, [] { return 0; },
-          [](int) -> std::shared_ptr<device::Device> { return the_gpu; }};
-}
-
-class GpuOfCpuTensors final : public TorchGpu {
- public:
-  GpuOfCpuTensors() : TorchGpu(gpus(), 0, c10::kCPU) {}
-  Stream current() override { return this; }
-};
 
 struct Net : torch::nn::Module {
   Net() : first(std::make_shared<Linear>(4, 6)), last(std::make_shared<Linear>(6, 4)) {

@@ -1,0 +1,233 @@
+// Layers that ranks share on a TorchGpu, for which threads stand in (gpu_of_cpu_tensors.h): the
+// results are close to those of the host. Part of torch_gpu_test.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/torch/attention.h"
+#include "bindings/torch/linear.h"
+#include "bindings/torch/pipeline.h"
+#include "bindings/torch/tensor_parallel.h"
+#include "bindings/torch/torch_gpu.h"
+#include "comm/impl.h"
+#include "parallel/pipeline/generate.h"
+#include "tests/bindings/torch/gpu_of_cpu_tensors.h"
+#include "tests/bindings/torch/whole_numbers.h"
+#include "tests/support/contains.h"
+#include "tests/support/thread_ranks.h"
+
+namespace tutti::libtorch {
+namespace {
+
+using parallel::CommunicatorAxis;
+using parallel::LayerMath;
+using test::GpuAtOnce;
+using test::GpuOfCpuTensors;
+using test::gpus;
+using test::run_thread_ranks;
+using test::the_gpu;
+using test::whole_numbers;
+
+using Result = std::vector<Tensor>;
+using Body = std::function<Result(CommunicatorAxis&)>;
+
+/// What each rank ends with, on the host and on the GPU.
+void expect_as_on_the_host(int ranks, const Body& body, double tolerance = 1e-6) {
+  test::TensorsOfTheGpu::use();
+  std::vector<Result> host(static_cast<std::size_t>(ranks)), gpu = host;
+  run_thread_ranks(ranks, [&](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    host[static_cast<std::size_t>(comm.rank())] = body(axis);
+  });
+  the_gpu = std::make_shared<GpuAtOnce>();
+  run_thread_ranks(ranks, [&](Communicator& comm) {
+    comm.impl().gpus = gpus();
+    GpuOfCpuTensors device;
+    CommunicatorAxis axis(comm);
+    axis.use(device);
+    gpu[static_cast<std::size_t>(comm.rank())] = body(axis);
+    if (ranks > 1) {
+      EXPECT_GT(the_gpu->launches, 0);
+    }
+  });
+  the_gpu.reset();
+  for (std::size_t r = 0; r < host.size(); ++r) {
+    ASSERT_GT(host[r].size(), 2u);
+    ASSERT_EQ(host[r].size(), gpu[r].size());
+    for (std::size_t i = 0; i < host[r].size(); ++i) {
+      EXPECT_TRUE(at::allclose(host[r][i], gpu[r][i], tolerance, tolerance))
+          << "rank " << r << ", tensor " << i << "\n"
+          << host[r][i] << "\n"
+          << gpu[r][i];
+    }
+  }
+}
+
+void set(Tensor& parameter, int seed) {
+  const at::NoGradGuard no_grad;
+  parameter.copy_(whole_numbers(parameter.sizes(), seed) / 4);
+}
+
+/// A network from tokens to their loss.
+Body network(bool sequence) {
+  return [=](CommunicatorAxis& axis) {
+    VocabParallelEmbedding tokens(axis, "tokens", 10, 8, at::kFloat, {.sequence = sequence});
+    ColumnParallelLinear up(axis, "up", 8, 16, at::kFloat, {.sequence = sequence});
+    RowParallelLinear down(axis, "down", 16, 8, at::kFloat, {.sequence = sequence});
+    ColumnParallelLinear head(axis, "head", 8, 12, at::kFloat, {.sequence = sequence});
+    VocabParallelCrossEntropy loss(axis, "loss", 12);
+    const std::vector<Tensor*> parameters{&tokens.weight, &up.weight,   &up.bias,  &down.weight,
+                                          &down.bias,     &head.weight, &head.bias};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const int rank = parameters[i] == &down.bias ? 0 : axis.rank();
+      set(*parameters[i], static_cast<int>(10 * i) + rank);
+    }
+    const Tensor ids = at::arange(12) * 7 % 10, targets = (at::arange(12) * 5 % 12).clone();
+    targets[3] = -100;
+    const Tensor y = down.forward(up.forward(tokens.forward(ids)).tanh());
+    const Tensor value = loss.forward(head.forward(y), targets);
+    value.backward();
+    Result result{value.detach()};
+    for (const Tensor* p : parameters) result.push_back(p->grad().clone());
+    return result;
+  };
+}
+
+TEST(TorchGpuLayers, TensorParallel) {
+  for (const int ranks : {1, 2}) {
+    expect_as_on_the_host(ranks, network(false));
+    expect_as_on_the_host(ranks, network(true));
+  }
+}
+
+Body attention(bool by_heads, parallel::sequence::AttentionOptions options,
+               at::ScalarType type = at::kFloat) {
+  return [=](CommunicatorAxis& axis) {
+    const parallel::sequence::AttentionAxes axes{by_heads ? &axis : nullptr,
+                                                 by_heads ? nullptr : &axis};
+    ContextParallelAttention layer(axes,
+                                   {.name = "a",
+                                    .sequence = 16,
+                                    .batch = 2,
+                                    .heads = 4,
+                                    .kv_heads = by_heads ? 1u : 2u,
+                                    .dim = 8,
+                                    .type = data_type(type, "a")},
+                                   options);
+    const std::int64_t rows = layer.positions().size(0), keys = by_heads ? 1 : 2;
+    const auto made = [&](std::int64_t heads, int seed) {
+      return (whole_numbers({rows, 2, heads, 8}, seed + 10 * axis.rank()) / 4)
+          .to(type)
+          .requires_grad_();
+    };
+    const Tensor q = made(4, 1), k = made(keys, 2), v = made(keys, 3);
+    const Tensor out = layer.forward(q, k, v);
+    out.backward(whole_numbers(out.sizes(), 4).to(type));
+    return Result{out.detach(), q.grad(), k.grad(), v.grad()};
+  };
+}
+
+// By two kernels: torch's flash attention, and matrix products.
+TEST(TorchGpuLayers, Attention) {
+  using parallel::sequence::KeysTravel;
+  using parallel::sequence::SequenceOrder;
+  for (const auto order : {SequenceOrder::contiguous, SequenceOrder::zigzag}) {
+    for (const auto keys : {KeysTravel::ring, KeysTravel::all_gather}) {
+      for (const int ranks : {1, 2}) {
+        expect_as_on_the_host(ranks, attention(false, {keys, order}), 1e-5);
+      }
+    }
+  }
+  expect_as_on_the_host(2, attention(true, {}), 1e-5);
+  expect_as_on_the_host(2, attention(true, {}, at::kBFloat16), 0.05);
+  expect_as_on_the_host(2, attention(false, {}, at::kBFloat16), 0.05);
+}
+
+TEST(TorchGpuLayers, Pipeline) {
+  expect_as_on_the_host(2, [](CommunicatorAxis& axis) {
+    Linear layer(4, 4);
+    set(layer.weight, axis.rank());
+    set(layer.bias, 5 + axis.rank());
+    const auto schedule =
+        parallel::pipeline::generate(*parallel::pipeline::find_generator("1f1b"), {2, 3});
+    Pipeline pipeline(axis, schedule, {.shape = {3, 4}},
+                      {.forward = [&](int stage, int m, const Tensor& input) {
+                        const Tensor x = stage == 0 ? whole_numbers({3, 4}, m) : input;
+                        const Tensor y = layer.forward(x);
+                        return stage == 0 ? y : y.square().sum();
+                      }});
+    const double loss = pipeline.step() + pipeline.step();
+    return Result{at::full({}, loss), layer.weight.grad().clone(), layer.bias.grad().clone()};
+  });
+}
+
+/// On random numbers, a list of results.
+using Math = std::function<Result(LayerMath&)>;
+
+TEST(TorchGpuLayers, ArithmeticIsCloseToTheHosts) {
+  const auto compare = [](const char* what, const Math& math, double tolerance) {
+    TorchLayerMath torchs(c10::kCPU);
+    const Result host = math(parallel::host_layer_math()), gpu = math(torchs);
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      EXPECT_TRUE(at::allclose(host[i], gpu[i], tolerance, tolerance, /*equal_nan=*/true))
+          << what << ", " << i << "\n"
+          << host[i] << "\n"
+          << gpu[i];
+    }
+  };
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const DataType ours = data_type(type, "");
+    const double close = type == at::kBFloat16 ? 0.02 : 1e-5;
+    const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
+    const Tensor a = at::rand({6, 5}).to(type), b = at::rand({6, 5}).to(type),
+                 row = at::rand({5}).to(type);
+    const std::vector<std::int64_t> which{7, 2, 9, 4, 7, 3};  // of rows 3 to 8
+    const auto data = [](const Tensor& t) { return t.mutable_data_ptr(); };
+    compare(
+        "rows",
+        [&](LayerMath& math) {
+          const Tensor x = a.clone(), sum = row.clone(), taken = a.clone(), added = b.clone();
+          math.add_to_rows({ours, 6, 5}, data(row), data(x));
+          math.add_rows({ours, 6, 5}, data(a), data(sum));
+          math.take_rows({ours, 5, which, 3, 6}, data(b), data(taken));
+          math.add_to_chosen({ours, 5, which, 3, 6}, data(a), data(added));
+          return Result{x, sum, taken, added};
+        },
+        close);
+    compare(
+        "cross entropy",
+        [&](LayerMath& math) {
+          const LayerMath::Logits logits{ours, data(a), 5, 4, which, 3};
+          std::vector<double> most(6), sums(6), targets(6), factors{1, 2, 0, 1, 0.5, 1};
+          math.largest(logits, most);
+          math.exponentials(logits, most, sums, targets);
+          const Tensor gradient = at::empty_like(a);
+          math.cross_entropy_gradient(logits, sums, factors, data(gradient));
+          return Result{at::tensor(most), at::tensor(sums), at::tensor(targets), gradient};
+        },
+        close);
+    compare(
+        "attention",
+        [&](LayerMath& math) {
+          const double least = -std::numeric_limits<double>::infinity();
+          const Tensor lse = at::tensor({0.5, least, 1.0, least, 2.0, 0.0}).to(wide),
+                       part_lse = at::tensor({1.0, 0.5, least, least, 1.0, 0.0}).to(wide);
+          const Tensor out = b.to(wide).clone(), sum = b.to(wide).clone(),
+                       delta = at::empty({6}, wide), heads = at::empty({2, 2, 5}, type);
+          math.merge(ours, 6, 5, data(a), data(part_lse), data(out), data(lse));
+          math.add_part(ours, 30, data(a), data(sum));
+          math.dot_rows(ours, 6, 5, data(a), data(b), data(delta));
+          const std::size_t head_of[] = {0, 1, 0};
+          math.sum_heads(ours, 2, 5, 2, head_of, data(a), data(heads));
+          return Result{out, lse, sum, delta, heads};
+        },
+        close);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::libtorch
