@@ -126,7 +126,8 @@ void TorchLayerMath::add_to_chosen(const Chosen& c, const void* rows, void* matr
 }
 
 void TorchLayerMath::largest(const Logits& logits, std::span<double> most) {
-  if (logits.columns == 0 || most.empty()) return std::ranges::fill(most, kLeast);
+  std::ranges::fill(most, kLeast);
+  if (logits.columns == 0 || most.empty()) return;
   const at::NoGradGuard no_grad;
   const Tensor x = columns_of(logits, device_);
   read(x.masked_fill(x.isnan(), kLeast).amax(1), most);
@@ -134,8 +135,9 @@ void TorchLayerMath::largest(const Logits& logits, std::span<double> most) {
 
 void TorchLayerMath::exponentials(const Logits& logits, std::span<const double> most,
                                   std::span<double> sums, std::span<double> of_targets) {
+  std::ranges::fill(sums, 0);
   std::ranges::fill(of_targets, 0);
-  if (logits.columns == 0 || most.empty()) return std::ranges::fill(sums, 0);
+  if (logits.columns == 0 || most.empty()) return;
   const at::NoGradGuard no_grad;
   const Tensor x = columns_of(logits, device_) - numbers(most, device_).unsqueeze(1);
   read(x.exp().sum(1), sums);

@@ -154,12 +154,13 @@ TEST(TorchGpuLayers, Pipeline) {
     set(layer.bias, 5 + axis.rank());
     const auto schedule =
         parallel::pipeline::generate(*parallel::pipeline::find_generator("1f1b"), {2, 3});
-    Pipeline pipeline(axis, schedule, {.shape = {3, 4}},
-                      {.forward = [&](int stage, int m, const Tensor& input) {
-                        const Tensor x = stage == 0 ? whole_numbers({3, 4}, m) : input;
-                        const Tensor y = layer.forward(x);
-                        return stage == 0 ? y : y.square().sum();
-                      }});
+    Pipeline::Functions functions;
+    functions.forward = [&](int stage, int m, const Tensor& input) {
+      const Tensor x = stage == 0 ? whole_numbers({3, 4}, m) : input;
+      const Tensor y = layer.forward(x);
+      return stage == 0 ? y : y.square().sum();
+    };
+    Pipeline pipeline(axis, schedule, {.shape = {3, 4}}, functions);
     const double loss = pipeline.step() + pipeline.step();
     return Result{at::full({}, loss), layer.weight.grad().clone(), layer.bias.grad().clone()};
   });
