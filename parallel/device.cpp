@@ -85,8 +85,8 @@ LayerMath& layer_math_of(Device& device, std::string_view what) {
 void refuse_gpu(const Device& device, std::string_view what) {
   if (!device.is_gpu()) return;
   throw Error(ErrorCode::invalid_usage,
-              fmt::format("{}: it works on the host's memory alone, and this axis is on {}; data "
-                          "parallel and sharded engines work on GPUs (docs/parallel.md)",
+              fmt::format("{}: it works on the host's memory alone, and this axis is on {} "
+                          "(docs/parallel.md)",
                           what, device.name()));
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/combine.h"
 #include "core/convert.h"
+#include "parallel/expert/rows.h"
 #include "parallel/sequence/merge.h"
 
 namespace tutti::parallel {
@@ -83,6 +84,30 @@ void LayerMath::add_to_chosen(const Chosen& c, const void* rows, void* matrix) {
     void* const to = at(matrix, r * row);
     const Source sources[] = {{.data = to}, {.data = at(rows, i * row)}};
     sum({&to, 1}, sources, c.width);
+  }
+}
+
+void LayerMath::scale_rows(const Chosen& c, std::span<const double> factors, const void* matrix,
+                           void* to, const void* with, double* products) {
+  const std::size_t row = c.width * size_of(c.type);
+  for (std::size_t i = 0; i < c.which.size(); ++i) {
+    const void* const chosen = at(matrix, from(c.first, c.which[i]) * row);
+    products[i] = expert::product_of(chosen, at(with, i * row), c.type, c.width);
+    expert::scale_row(chosen, factors[i], at(to, i * row), c.type, c.width);
+  }
+}
+
+void LayerMath::sum_chosen(const Chosen& c, std::size_t each, std::span<const double> factors,
+                           const void* matrix, void* to) {
+  const std::size_t row = c.width * size_of(c.type);
+  std::vector<expert::Term> terms;
+  for (std::size_t t = 0; t < c.which.size() / each; ++t) {
+    terms.clear();
+    for (std::size_t i = t * each; i < (t + 1) * each; ++i) {
+      const std::size_t r = from(c.first, c.which[i]);
+      if (r < c.count) terms.push_back({at(matrix, r * row), factors.empty() ? 1 : factors[i]});
+    }
+    expert::sum_rows(terms, at(to, t * row), c.type, c.width);
   }
 }
 

@@ -51,6 +51,15 @@ class LayerMath {
   /// Adds rows[i] to the row, one i after the other.
   virtual void add_to_chosen(const Chosen& chosen, const void* rows, void* matrix);
 
+  /// to[i] = factors[i] x the row. products[i], float64 of the device, becomes the sum of the row x
+  /// with[i]. The matrix has all of the rows.
+  virtual void scale_rows(const Chosen& chosen, std::span<const double> factors, const void* matrix,
+                          void* to, const void* with, double* products);
+  /// to[t] = the sum of factors[i] (none: 1) x the row for the `each` i from t x each on, one after
+  /// the other; rows that the matrix does not have are 0.
+  virtual void sum_chosen(const Chosen& chosen, std::size_t each, std::span<const double> factors,
+                          const void* matrix, void* to);
+
   // --- Cross entropy, in float64 ---
 
   /// Columns from `columns` to `width` are padding. Row i has target targets[i] of all columns of

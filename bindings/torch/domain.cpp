@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "bindings/torch/domain_cells.h"
+#include "bindings/torch/torch_gpu.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 
@@ -107,7 +108,10 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
 }  // namespace
 
 DomainHalo::DomainHalo(parallel::Axis& axis, const engines::HaloShape& shape)
-    : shape_(shape), rank_(axis.rank()), engine_(std::make_shared<engines::Halo>(axis, shape)) {
+    : shape_(shape),
+      device_(tensors_of(axis)),
+      rank_(axis.rank()),
+      engine_(std::make_shared<engines::Halo>(axis, shape)) {
   for (int rank = 0; rank < axis.size(); ++rank) {  // all know, and throw
     if (engines::cells(engine_->layout().output().box(rank)) > 0) continue;
     throw Error(ErrorCode::invalid_argument,
@@ -119,7 +123,7 @@ DomainHalo::DomainHalo(parallel::Axis& axis, const engines::HaloShape& shape)
 
 void DomainHalo::check(const Tensor& x) const {
   const engines::Halo& halo = *engine_;
-  const bool fits = x.defined() && x.device().is_cpu() &&
+  const bool fits = x.defined() && x.device() == device_ &&
                     x.scalar_type() == scalar_type(shape_.type) &&
                     x.dim() == static_cast<std::int64_t>(halo.own().size()) + 2 &&
                     x.sizes() == at::IntArrayRef(sizes_of(x, halo.own())) &&
@@ -129,8 +133,9 @@ void DomainHalo::check(const Tensor& x) const {
     for (const engines::Range& r : halo.own()) cells += fmt::format(", {}", r.size());
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("halo '{}' takes {} [samples, channels{}] with {} samples x channels, "
-                            "on the CPU, not {}",
-                            shape_.name, name(shape_.type), cells, shape_.outer, describe(x)));
+                            "on {}, not {}",
+                            shape_.name, name(shape_.type), cells, shape_.outer, describe(device_),
+                            describe(x)));
   }
 }
 
@@ -179,10 +184,11 @@ DomainBatchNorm::DomainBatchNorm(parallel::Axis& axis, const std::string& name,
   const std::string line =
       fmt::format("batch norm of {} channels, {}", channels, tutti::name(data_type(type, name)));
   parallel::agree(axis, fmt::format("batch norm '{}'", name), {&line, 1});
-  weight = register_parameter("weight", at::ones({channels}, type));
-  bias = register_parameter("bias", at::zeros({channels}, type));
-  running_mean = register_buffer("running_mean", at::zeros({channels}, type));
-  running_var = register_buffer("running_var", at::ones({channels}, type));
+  const at::TensorOptions options = at::TensorOptions().dtype(type).device(tensors_of(axis));
+  weight = register_parameter("weight", at::ones({channels}, options));
+  bias = register_parameter("bias", at::zeros({channels}, options));
+  running_mean = register_buffer("running_mean", at::zeros({channels}, options));
+  running_var = register_buffer("running_var", at::ones({channels}, options));
 }
 
 Tensor DomainBatchNorm::forward(const Tensor& x) {
@@ -200,7 +206,7 @@ Tensor DomainBatchNorm::forward(const Tensor& x) {
   double count = 0;
   {
     const at::NoGradGuard no_grad;
-    const Tensor cells = at::ones({1}, at::kDouble) *
+    const Tensor cells = at::ones({1}, x.options().dtype(at::kDouble)) *
                          (static_cast<double>(x.numel()) / static_cast<double>(x.size(1)));
     const Tensor sums = at::cat({per_channel(x), per_channel(x.to(at::kDouble).square()), cells});
     add_up(axis_, sums);

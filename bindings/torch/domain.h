@@ -1,6 +1,6 @@
 // Domain parallelism for libtorch: convolution, pooling and batch norm on the blocks of a field
 // that ranks share, on the halos of parallel/domain. Tensors are [samples, channels, cells ...], of
-// the rank's block, with 1 to 3 dimensions of cells.
+// the rank's block, with 1 to 3 dimensions of cells, on the axis's device.
 //
 //     auto& field = mesh.axis({"y", "x"});
 //     DomainConvolution conv(field, {.name = "conv",
@@ -48,6 +48,7 @@ class DomainHalo {
 
  private:
   const parallel::domain::HaloShape shape_;
+  const c10::Device device_;
   const int rank_;
   const std::shared_ptr<parallel::domain::Halo> engine_;  // graphs keep it
 };

@@ -14,6 +14,7 @@
 
 #include "bindings/torch/domain.h"
 #include "bindings/torch/domain_cells.h"
+#include "bindings/torch/torch_gpu.h"
 #include "core/error.h"
 
 namespace tutti::libtorch {
@@ -163,7 +164,9 @@ DomainConvolution::DomainConvolution(parallel::Axis& axis, const engines::HaloSh
   for (const std::int64_t taps : kernel) inputs *= static_cast<double>(taps);
   const double most = 1 / std::sqrt(inputs);
   const auto uniform = [&](const Sizes& of) {
-    return at::empty(of, scalar_type(shape.type)).uniform_(-most, most);
+    return at::empty(of,
+                     at::TensorOptions().dtype(scalar_type(shape.type)).device(tensors_of(axis)))
+        .uniform_(-most, most);
   };
   weight = register_parameter("weight", uniform(sizes));
   if (has_bias) bias = register_parameter("bias", uniform({out}));

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/torch/torch_gpu.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 
@@ -45,6 +46,7 @@ MakeExpert feed_forward(std::int64_t width, std::int64_t hidden, at::ScalarType 
 struct MixtureOfExperts::Parts {
   Parts(parallel::Axis& axis, const engines::ExpertShape& s, const MixtureOptions& o)
       : shape(s),
+        device(tensors_of(axis)),
         options(o),
         balance_axis(o.balance_axis == nullptr ? axis : *o.balance_axis),
         engine(axis, s, o.engine),
@@ -52,7 +54,7 @@ struct MixtureOfExperts::Parts {
   Tensor rows(const void* memory, std::size_t count) const {
     return tensor_over(const_cast<void*>(memory),
                        {static_cast<std::int64_t>(count), static_cast<std::int64_t>(shape.width)},
-                       scalar_type(shape.type));
+                       scalar_type(shape.type), device);
   }
   Tensor run(std::size_t expert, const Tensor& x) const {
     Tensor y = experts[expert].forward(x);
@@ -63,6 +65,7 @@ struct MixtureOfExperts::Parts {
   }
 
   const engines::ExpertShape shape;
+  const c10::Device device;
   const MixtureOptions options;
   parallel::Axis& balance_axis;
   engines::ExpertParallel engine;
@@ -95,9 +98,9 @@ struct MixtureOfExperts::Kept final : torch::CustomClassHolder {
   void forward(std::size_t expert, const void* rows, std::size_t count, void* results, bool graph) {
     const at::AutoGradMode grad(graph);
     const std::shared_ptr<void> memory(journey, const_cast<void*>(rows));
-    const Tensor x =
-        tensor_over(memory, parts->rows(rows, count).sizes(), scalar_type(parts->shape.type))
-            .requires_grad_(graph);
+    const Tensor x = tensor_over(memory, parts->rows(rows, count).sizes(),
+                                 scalar_type(parts->shape.type), parts->device)
+                         .requires_grad_(graph);
     const Tensor y = parts->run(expert, x);
     const at::NoGradGuard no_grad;
     parts->rows(results, count).copy_(y);
@@ -121,7 +124,8 @@ struct MixtureOfExperts::Kept final : torch::CustomClassHolder {
   void backward_of_no_rows(std::size_t expert) const {
     const at::AutoGradMode grad(true);
     const auto width = static_cast<std::int64_t>(parts->shape.width);
-    const Tensor x = at::empty({0, width}, scalar_type(parts->shape.type)).requires_grad_();
+    const at::TensorOptions options(scalar_type(parts->shape.type));
+    const Tensor x = at::empty({0, width}, options.device(parts->device)).requires_grad_();
     const Tensor y = parts->run(expert, x);
     torch::autograd::backward({y}, {at::empty_like(y)});
   }
@@ -139,7 +143,8 @@ struct MixtureFunction : torch::autograd::Function<MixtureFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& logits,
                         const std::shared_ptr<MixtureOfExperts::Parts>& parts, bool graph) {
     const auto kept = c10::make_intrusive<Kept>(parts);
-    parts->router.forward(logits.const_data_ptr(), static_cast<std::size_t>(x.size(0)),
+    const Tensor here = logits.cpu();
+    parts->router.forward(here.const_data_ptr(), static_cast<std::size_t>(x.size(0)),
                           parts->shape.type, kept->routed);
     if (parts->options.balance != 0) {
       kept->balance = parts->router.balance(parts->balance_axis, kept->routed);
@@ -172,15 +177,15 @@ struct MixtureFunction : torch::autograd::Function<MixtureFunction> {
     for (std::size_t e = 0; e < parts.experts.size(); ++e) {
       if (kept->journey->saved.received()[e] == 0) kept->backward_of_no_rows(e);
     }
-    const Tensor dlogits =
-        at::empty({dy.size(0), static_cast<std::int64_t>(parts.shape.experts)}, dy.options());
+    const Tensor dlogits = at::empty({dy.size(0), static_cast<std::int64_t>(parts.shape.experts)},
+                                     dy.options().device(c10::kCPU));
     // The loss of the balance is the same on its ranks. Each of them has a part of the gradient.
     const bool balances = parts.options.balance != 0;
     parts.router.backward(
         kept->routed, dweights,
         {balances ? &kept->balance : nullptr, parts.options.balance * parts.balance_axis.size()},
         dlogits.mutable_data_ptr(), parts.shape.type);
-    return {dx, dlogits, Tensor(), Tensor()};
+    return {dx, dlogits.to(parts.device), Tensor(), Tensor()};
   }
 };
 
@@ -208,10 +213,10 @@ Tensor MixtureOfExperts::forward(const Tensor& x) {
   const engines::ExpertShape& s = parts_->shape;
   const auto width = static_cast<std::int64_t>(s.width);
   if (!x.defined() || x.dim() == 0 || x.size(-1) != width ||
-      x.scalar_type() != scalar_type(s.type) || !x.device().is_cpu()) {
+      x.scalar_type() != scalar_type(s.type) || x.device() != parts_->device) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("experts '{}' take {} [..., {}], on the CPU, not {}", s.name,
-                            tutti::name(s.type), width, describe(x)));
+                fmt::format("experts '{}' take {} [..., {}], on {}, not {}", s.name,
+                            tutti::name(s.type), width, describe(parts_->device), describe(x)));
   }
   const Tensor rows = x.reshape({-1, width}).contiguous();
   return MixtureFunction::apply(rows, router->forward(rows).contiguous(), parts_,

@@ -16,8 +16,9 @@
 //     loss.backward();
 //     rest.finish(), experts.finish();
 //
-// Both averages are those of the loss's mean over the tokens of all ranks: the layer multiplies
-// gradients of experts by ExpertParallel::gradient_scale() itself.
+// Tokens are on the axis's device; experts and the router are moved there as modules are. The
+// router chooses on the host. Both averages are those of the loss's mean over the tokens of all
+// ranks: the layer multiplies gradients of experts by ExpertParallel::gradient_scale() itself.
 #pragma once
 
 #include <cstdint>

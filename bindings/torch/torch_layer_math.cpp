@@ -125,8 +125,51 @@ void TorchLayerMath::add_to_chosen(const Chosen& c, const void* rows, void* matr
                   /*accumulate=*/true);
 }
 
+void TorchLayerMath::scale_rows(const Chosen& c, std::span<const double> factors,
+                                const void* matrix, void* to, const void* with, double* products) {
+  const at::NoGradGuard no_grad;
+  const Here here(c.which, c.first, c.count);
+  if (!here) return;
+  const std::size_t rows = c.which.size();
+  const Tensor chosen = matrix_over(matrix, c.type, c.count, c.width, device_)
+                            .index_select(0, numbers(here.places, device_))
+                            .to(wide(c.type));
+  const Tensor factor = numbers(factors, device_).to(wide(c.type)).unsqueeze(1);
+  matrix_over(to, c.type, rows, c.width, device_).copy_(chosen * factor);
+  row_over(products, DataType::float64, rows, device_)
+      .copy_((chosen.to(at::kDouble) *
+              matrix_over(with, c.type, rows, c.width, device_).to(at::kDouble))
+                 .sum(1));
+}
+
+void TorchLayerMath::sum_chosen(const Chosen& c, std::size_t each, std::span<const double> factors,
+                                const void* matrix, void* to) {
+  const at::NoGradGuard no_grad;
+  const std::size_t rows = c.which.size() / each;
+  const Tensor from = matrix_over(matrix, c.type, c.count, c.width, device_),
+               out = matrix_over(to, c.type, rows, c.width, device_);
+  const Tensor sum = at::zeros({of(rows), of(c.width)}, out.options().dtype(wide(c.type)));
+  for (std::size_t j = 0; j < each; ++j) {
+    std::vector<std::int64_t> which;
+    std::vector<double> of_row;
+    for (std::size_t i = j; i < c.which.size(); i += each) which.push_back(c.which[i]);
+    const Here here(which, c.first, c.count);
+    if (!here) continue;
+    Tensor term = from.index_select(0, numbers(here.places, device_)).to(wide(c.type));
+    if (!factors.empty()) {
+      for (const std::int64_t t : here.which) {
+        of_row.push_back(factors[static_cast<std::size_t>(t) * each + j]);
+      }
+      term = term * numbers(std::span<const double>(of_row), device_).to(wide(c.type)).unsqueeze(1);
+    }
+    sum.index_put_({numbers(here.which, device_)}, term, /*accumulate=*/true);
+  }
+  out.copy_(sum);
+}
+
 void TorchLayerMath::largest(const Logits& logits, std::span<double> most) {
-  if (logits.columns == 0 || most.empty()) return std::ranges::fill(most, kLeast);
+  std::ranges::fill(most, kLeast);
+  if (logits.columns == 0 || most.empty()) return;
   const at::NoGradGuard no_grad;
   const Tensor x = columns_of(logits, device_);
   read(x.masked_fill(x.isnan(), kLeast).amax(1), most);
@@ -134,8 +177,9 @@ void TorchLayerMath::largest(const Logits& logits, std::span<double> most) {
 
 void TorchLayerMath::exponentials(const Logits& logits, std::span<const double> most,
                                   std::span<double> sums, std::span<double> of_targets) {
+  std::ranges::fill(sums, 0);
   std::ranges::fill(of_targets, 0);
-  if (logits.columns == 0 || most.empty()) return std::ranges::fill(sums, 0);
+  if (logits.columns == 0 || most.empty()) return;
   const at::NoGradGuard no_grad;
   const Tensor x = columns_of(logits, device_) - numbers(most, device_).unsqueeze(1);
   read(x.exp().sum(1), sums);

@@ -21,6 +21,10 @@ class TorchLayerMath final : public parallel::LayerMath {
   void add_rows(const Matrix& matrix, const void* data, void* sum) override;
   void take_rows(const Chosen& chosen, const void* matrix, void* out) override;
   void add_to_chosen(const Chosen& chosen, const void* rows, void* matrix) override;
+  void scale_rows(const Chosen& chosen, std::span<const double> factors, const void* matrix,
+                  void* to, const void* with, double* products) override;
+  void sum_chosen(const Chosen& chosen, std::size_t each, std::span<const double> factors,
+                  const void* matrix, void* to) override;
   void largest(const Logits& logits, std::span<double> most) override;
   void exponentials(const Logits& logits, std::span<const double> most, std::span<double> sums,
                     std::span<double> of_targets) override;

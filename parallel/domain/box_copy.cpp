@@ -29,19 +29,14 @@ BoxRuns::BoxRuns(const BlockMemory& memory, const Box& part)
 }
 
 template <class Use>
-void BoxRuns::each_run(const Use& use) const {
+void BoxRuns::each_level(const Use& use) const {
   if (bytes_ == 0) return;
-  if (levels_.empty()) return use(offset_, std::size_t{0});
-  const Level inner = levels_.back();
-  const std::size_t outer_levels = levels_.size() - 1;
+  const std::size_t outer_levels = levels_.empty() ? 0 : levels_.size() - 1;
   std::vector<std::size_t> at(outer_levels);
   std::size_t begin = offset_, packed = 0;
   while (true) {
-    for (std::size_t i = 0, from = begin; i < inner.count; ++i) {
-      use(from, packed);
-      from += inner.distance;
-      packed += run_;
-    }
+    use(begin, packed);
+    packed += inner().count * run_;
     std::size_t level = outer_levels;
     while (level-- > 0) {
       begin += levels_[level].distance;
@@ -51,6 +46,18 @@ void BoxRuns::each_run(const Use& use) const {
     }
     if (level >= outer_levels) return;
   }
+}
+
+template <class Use>
+void BoxRuns::each_run(const Use& use) const {
+  const Level level = inner();
+  each_level([&](std::size_t from, std::size_t packed) {
+    for (std::size_t i = 0; i < level.count; ++i) {
+      use(from, packed);
+      from += level.distance;
+      packed += run_;
+    }
+  });
 }
 
 /// Runs of one number or a few are frequent (columns of a field), and faster with a size that the
@@ -96,20 +103,45 @@ void BoxRuns::move_all(std::span<const Copy> copies, const Move& move) {
   }
 }
 
-void BoxRuns::pack(std::span<const Copy> copies, const std::byte* block) {
-  move_all(copies, [&]<std::size_t kBytes>(std::size_t at, std::byte* packed, std::size_t run) {
-    std::memcpy(packed, block + at, kBytes == 0 ? run : kBytes);
-  });
+void BoxRuns::pack(Device& device, std::span<const Copy> copies, const std::byte* block) {
+  if (!device.is_gpu()) {
+    return move_all(copies,
+                    [&]<std::size_t kBytes>(std::size_t at, std::byte* packed, std::size_t run) {
+                      std::memcpy(packed, block + at, kBytes == 0 ? run : kBytes);
+                    });
+  }
+  for (const Copy& c : copies) {
+    const Level level = c.runs->inner();
+    c.runs->each_level([&](std::size_t at, std::size_t packed) {
+      device.copy_rows(c.packed + packed, c.runs->run_, block + at, level.distance, c.runs->run_,
+                       level.count);
+    });
+  }
 }
 
-void BoxRuns::unpack(std::span<const Copy> copies, std::byte* block) {
-  move_all(copies, [&]<std::size_t kBytes>(std::size_t at, std::byte* packed, std::size_t run) {
-    std::memcpy(block + at, packed, kBytes == 0 ? run : kBytes);
-  });
+void BoxRuns::unpack(Device& device, std::span<const Copy> copies, std::byte* block) {
+  if (!device.is_gpu()) {
+    return move_all(copies,
+                    [&]<std::size_t kBytes>(std::size_t at, std::byte* packed, std::size_t run) {
+                      std::memcpy(block + at, packed, kBytes == 0 ? run : kBytes);
+                    });
+  }
+  for (const Copy& c : copies) {
+    const Level level = c.runs->inner();
+    c.runs->each_level([&](std::size_t at, std::size_t packed) {
+      device.copy_rows(block + at, level.distance, c.packed + packed, c.runs->run_, c.runs->run_,
+                       level.count);
+    });
+  }
 }
 
-void BoxRuns::zero(std::byte* block) const {
-  each_run([&](std::size_t at, std::size_t) { std::memset(block + at, 0, run_); });
+void BoxRuns::zero(Device& device, std::byte* block, const std::byte* zeros) const {
+  if (!device.is_gpu()) {
+    return each_run([&](std::size_t at, std::size_t) { std::memset(block + at, 0, run_); });
+  }
+  each_level([&](std::size_t at, std::size_t) {
+    device.copy_rows(block + at, inner().distance, zeros, 0, run_, inner().count);
+  });
 }
 
 }  // namespace tutti::parallel::domain

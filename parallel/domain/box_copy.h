@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "parallel/device.h"
 #include "parallel/domain/blocks.h"
 
 namespace tutti::parallel::domain {
@@ -36,15 +37,21 @@ class BoxRuns {
   /// The offset of the first byte.
   std::size_t offset() const { return offset_; }
 
-  void zero(std::byte* block) const;
+  /// The bytes of a run.
+  std::size_t run() const { return run_; }
+
+  // Blocks and packed memory are the device's. On a GPU it is work on current(): a copy for all
+  // runs of the innermost level.
+  /// `zeros`: on a GPU, a run of them.
+  void zero(Device& device, std::byte* block, const std::byte* zeros) const;
 
   /// A part and its packed memory.
   struct Copy {
     const BoxRuns* runs;
     std::byte* packed;
   };
-  static void pack(std::span<const Copy> copies, const std::byte* block);
-  static void unpack(std::span<const Copy> copies, std::byte* block);
+  static void pack(Device& device, std::span<const Copy> copies, const std::byte* block);
+  static void unpack(Device& device, std::span<const Copy> copies, std::byte* block);
 
  private:
   struct Level {
@@ -58,12 +65,19 @@ class BoxRuns {
   /// is 0 where the compiler does not know it.
   template <class Move>
   static void move_all(std::span<const Copy> copies, const Move& move);
-  /// Calls use(offset in the block, offset in packed memory) for each run.
+  /// Calls use(offset in the block, offset in packed memory) for the first run of each innermost
+  /// level, whose others follow at distances.
+  template <class Use>
+  void each_level(const Use& use) const;
+  /// The same for each run.
   template <class Use>
   void each_run(const Use& use) const;
   /// The same, with the bytes of a run: use.operator()<kBytes>(...), 0 if they are run_.
   template <class Use>
   void each_sized_run(const Use& use) const;
+
+  /// The innermost.
+  Level inner() const { return levels_.empty() ? Level{1, run_} : levels_.back(); }
 
   std::vector<Level> levels_;  // the outermost first
   std::size_t offset_ = 0, run_ = 0, bytes_ = 0;

@@ -4,10 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "core/combine.h"
 #include "core/error.h"
 #include "parallel/agreement.h"
 #include "parallel/domain/box_copy.h"
@@ -37,12 +35,18 @@ std::vector<std::string> lines_of(const HaloShape& s) {
 /// Before anything is checked: a rank that refused its shape alone would leave the others waiting.
 HaloLayout agreed_layout(Axis& axis, const std::string& what, const HaloShape& shape) {
   agree(axis, what, lines_of(shape));
-  refuse_gpu(axis.device(), what);
   try {
     if (size_of(shape.type) == 0 || shape.outer == 0 || shape.inner == 0) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("{} x cells x {} elements of type {}", shape.outer, shape.inner,
                               name(shape.type)));
+    }
+    const Device& device = axis.device();
+    const bool has_sums = device.computes() && is_float(shape.type) && size_of(shape.type) > 1;
+    if (device.is_gpu() && !has_sums) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}, and the device is {}: it has no kernels for sums of them",
+                              name(shape.type), device.name()));
     }
     return {axis.size(), shape};
   } catch (const Error& error) {
@@ -88,6 +92,7 @@ Halo::Halo(Axis& axis, HaloShape shape)
       interior_(layout_.interior(axis.rank())),
       border_(layout_.border(axis.rank())),
       beyond_(without(padded_, layout_.in_field(axis.rank()))),
+      memory_(MemoryPool::Reuse::no, axis.device()),
       turns_(shape_.corners ? own_.size() : 1) {
   const int rank = axis_.rank();
   const BlockMemory memory = memory_of(shape_, padded_);
@@ -107,10 +112,16 @@ Halo::Halo(Axis& axis, HaloShape shape)
     }
   }
   const std::size_t largest = *std::ranges::max_element(sums);
-  agree_on_memory(axis_, what_, bytes + largest);
+  const bool is_gpu = axis_.device().is_gpu();
+  std::size_t zeros = 0;
+  for (const Box& box : beyond_) {
+    if (is_gpu) zeros = std::max(zeros, BoxRuns(memory, box).run());
+  }
+  agree_on_memory(axis_, what_, bytes + largest + zeros, axis_.device());
   together(axis_, what_, [&] {
     messages_ = memory_.allocate(bytes);
-    sum_ = memory_.allocate(largest, MemoryKind::host);
+    sum_ = memory_.allocate(largest, is_gpu ? MemoryKind::window : MemoryKind::host);
+    zeros_ = memory_.zeros(zeros);
   });
   for (std::size_t i = 0; i < offsets.size(); ++i) {
     (i < to_.size() ? to_[i] : from_[i - to_.size()]).packed = messages_.data() + offsets[i];
@@ -136,20 +147,20 @@ void Halo::insert(const void* own, void* padded) const {
   const BoxRuns runs(memory, own_);
   // It is only read from.
   const BoxRuns::Copy copy{&runs, const_cast<std::byte*>(static_cast<const std::byte*>(own))};
-  BoxRuns::unpack({&copy, 1}, static_cast<std::byte*>(padded));
+  BoxRuns::unpack(axis_.device(), {&copy, 1}, static_cast<std::byte*>(padded));
 }
 
 void Halo::extract(const void* padded, void* own) const {
   const BlockMemory memory = memory_of(shape_, padded_);
   const BoxRuns runs(memory, own_);
   const BoxRuns::Copy copy{&runs, static_cast<std::byte*>(own)};
-  BoxRuns::pack({&copy, 1}, static_cast<const std::byte*>(padded));
+  BoxRuns::pack(axis_.device(), {&copy, 1}, static_cast<const std::byte*>(padded));
 }
 
 void Halo::start(void* padded) {
   begin(Way::forward, padded);
   const BlockMemory memory = memory_of(shape_, padded_);
-  for (const Box& box : beyond_) BoxRuns(memory, box).zero(data_);
+  for (const Box& box : beyond_) BoxRuns(memory, box).zero(axis_.device(), data_, zeros_.data());
   begin_dimension();
 }
 
@@ -215,7 +226,7 @@ void Halo::begin_dimension() {
     if (in_turn(part) && !part.local() && !runs.contiguous())
       copies.push_back({&runs, part.packed});
   }
-  BoxRuns::pack(copies, data_);
+  BoxRuns::pack(axis_.device(), copies, data_);
   for (const Part& part : forward ? from_ : to_) {
     if (!in_turn(part) || part.local()) continue;
     const BoxRuns& runs = forward ? part.source : part.target;
@@ -232,8 +243,8 @@ void Halo::end_dimension() {
     if (part.local()) own.push_back({forward ? &part.source : &part.target, part.packed});
     if (part.local() || !part.target.contiguous()) halo.push_back({&part.target, part.packed});
   }
-  BoxRuns::pack(own, data_);
-  if (forward) return BoxRuns::unpack(halo, data_);
+  BoxRuns::pack(axis_.device(), own, data_);
+  if (forward) return BoxRuns::unpack(axis_.device(), halo, data_);
   std::vector<const Part*> parts;
   bool apart = true;
   for (const auto* list : {&to_, &from_}) {
@@ -257,14 +268,12 @@ void Halo::add(std::span<const Part* const> parts) {
     own.push_back({&part->source, next});
     next += part->count * size_of(shape_.type);
   }
-  BoxRuns::pack(own, data_);
-  const Combiner sum(shape_.type, ReduceKind::sum);
+  Device& device = axis_.device();
+  BoxRuns::pack(device, own, data_);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    void* const result = own[i].packed;
-    const Source sources[] = {{.data = result}, {.data = parts[i]->packed}};
-    sum({&result, 1}, sources, parts[i]->count);
+    device.add(shape_.type, own[i].packed, own[i].packed, 1, parts[i]->packed, parts[i]->count);
   }
-  BoxRuns::unpack(own, data_);
+  BoxRuns::unpack(device, own, data_);
 }
 
 void Halo::wait(Waiting& waiting) {

@@ -17,7 +17,7 @@
 // The two are adjoint, so a transposed convolution, or the upsampling that belongs to a pooling, is
 // the same halo the other way round: its forward is start_backward(), and its backward start().
 //
-// Host memory. One thread at a time uses the object and its axis.
+// Memory of the axis's device. One thread at a time uses the object and its axis.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +52,8 @@ class Halo {
   /// The elements that a rank has of `box`: outer x cells x inner.
   std::size_t elements(const Box& box) const;
 
-  /// Starts to fill the halo of a padded block: elements(padded()) elements of host memory, outer x
-  /// cells x inner, the last dimension innermost. It belongs to the exchange until finish(); the
+  /// Starts to fill the halo of a padded block: elements(padded()) elements, outer x cells x
+  /// inner, the last dimension innermost. It belongs to the exchange until finish(); the
   /// caller may read own cells meanwhile. Cells beyond edges of zeros become 0. Until finish(), the
   /// program starts no other messages on the axis, thus no other exchange either; collectives are
   /// no messages. Throws Error(invalid_usage) if an exchange is under way.
@@ -106,8 +106,8 @@ class Halo {
   Box own_, padded_, output_, interior_;
   std::vector<Box> border_, beyond_;
   MemoryPool memory_;
-  Buffer messages_, sum_;
-  std::vector<Part> to_, from_;  // in the order of the layout
+  Buffer messages_, sum_, zeros_;  // zeros: on a GPU, of a run of cells beyond the edges
+  std::vector<Part> to_, from_;    // in the order of the layout
   std::vector<Waiting> waiting_;
   Way way_ = Way::none;
   std::size_t turn_ = 0, turns_ = 1;

@@ -8,7 +8,6 @@
 
 #include "core/error.h"
 #include "parallel/agreement.h"
-#include "parallel/expert/rows.h"
 #include "parallel/in_flight.h"
 #include "parallel/tensor/pairs.h"
 
@@ -27,10 +26,11 @@ ExpertParallel::ExpertParallel(Axis& axis, ExpertShape shape, ExpertOptions opti
     : axis_(axis),
       shape_(std::move(shape)),
       options_(options),
-      what_(fmt::format("experts '{}'", shape_.name)) {
+      what_(fmt::format("experts '{}'", shape_.name)),
+      memory_(MemoryPool::Reuse::no, axis.device()) {
   const std::string line = described(shape_, options_);
   agree(axis_, what_, {&line, 1});
-  refuse_gpu(axis_.device(), what_);
+  layer_math_of(axis_.device(), what_);
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what_, why));
   };
@@ -118,11 +118,14 @@ void ExpertParallel::place(const Routing& routing, Saved& saved) const {
   saved.weights_ = routing.weights;
   saved.row_of_.assign(taken.size(), Saved::kDropped);
   saved.choice_of_.resize(rows);
+  saved.token_of_.resize(rows);
   for (std::size_t c = 0; c < taken.size(); ++c) {
     if (!taken[c]) continue;
     const auto [wave, rank] = owner(c);
-    saved.row_of_[c] = next[wave * ranks + rank]++;
-    saved.choice_of_[saved.row_of_[c]] = c;
+    const std::size_t row = next[wave * ranks + rank]++;
+    saved.row_of_[c] = static_cast<std::int64_t>(row);
+    saved.choice_of_[row] = c;
+    saved.token_of_[row] = static_cast<std::int64_t>(c / shape_.top_k);
   }
 }
 
@@ -178,8 +181,6 @@ void ExpertParallel::forward(const void* x, const Routing& routing, const Forwar
   constexpr std::uint64_t kLabels = 4;
   saved.label_ = static_cast<std::uint16_t>(1 + (mix(0, what_) + calls_++ % kLabels) % 2000);
   exchange_counts(routing, saved);
-  const std::size_t k = shape_.top_k, width = shape_.width;
-  const auto* const in = static_cast<const std::byte*>(x);
   Places places{};
   or_abort([&] {
     places = {room(saved.results_, saved.choice_of_.size()),
@@ -187,8 +188,8 @@ void ExpertParallel::forward(const void* x, const Routing& routing, const Forwar
   });
   travel(
       saved, places,
-      [&](std::size_t choice, std::byte* row) {
-        scale_row(in + choice / k * row_bytes_, 1, row, shape_.type, width);
+      [&](std::size_t first, std::size_t count, std::byte* rows) {
+        math().take_rows(rows_of_tokens(saved, first, count), x, rows);
       },
       [&](std::size_t expert, std::size_t first, std::size_t count) {
         experts(expert, places.arrived + first * row_bytes_, count,
@@ -199,8 +200,10 @@ void ExpertParallel::forward(const void* x, const Routing& routing, const Forwar
 
 void ExpertParallel::backward(const void* dy, const Backward& experts, Saved& saved, void* dx,
                               std::span<double> dweights) {
-  const std::size_t k = shape_.top_k, width = shape_.width;
-  const auto* const in = static_cast<const std::byte*>(dy);
+  Device& device = axis_.device();
+  const std::size_t rows = saved.choice_of_.size();
+  std::vector<double> products(rows), weights(rows);
+  double* made = products.data();  // on the device
   Places places{};
   or_abort([&] {
     if (dweights.size() != saved.weights_.size()) {
@@ -210,24 +213,29 @@ void ExpertParallel::backward(const void* dy, const Backward& experts, Saved& sa
     }
     places = {room(travelling_, saved.choice_of_.size()), room(dresults_, saved.received_rows_),
               room(results_, saved.received_rows_)};
+    if (device.is_gpu() && rows > 0) {
+      if (products_.size() < rows * sizeof(double)) {
+        products_ = memory_.allocate(rows * sizeof(double));
+      }
+      made = reinterpret_cast<double*>(products_.data());
+    }
   });
+  for (std::size_t row = 0; row < rows; ++row) weights[row] = saved.weights_[saved.choice_of_[row]];
   travel(
       saved, places,
-      [&](std::size_t choice, std::byte* row) {
-        const std::byte* const gradient = in + choice / k * row_bytes_;
-        dweights[choice] =
-            product_of(gradient, saved.results_.data() + saved.row_of_[choice] * row_bytes_,
-                       shape_.type, width);
-        scale_row(gradient, saved.weights_[choice], row, shape_.type, width);
+      [&](std::size_t first, std::size_t count, std::byte* to) {
+        math().scale_rows(rows_of_tokens(saved, first, count),
+                          std::span(weights).subspan(first, count), dy, to,
+                          saved.results_.data() + first * row_bytes_, made + first);
       },
       [&](std::size_t expert, std::size_t first, std::size_t count) {
         experts(expert, saved.rows_.data() + first * row_bytes_,
                 places.arrived + first * row_bytes_, count, places.results + first * row_bytes_);
       });
-  for (std::size_t c = 0; c < dweights.size(); ++c) {
-    if (saved.row_of_[c] == Saved::kDropped) dweights[c] = 0;
-  }
   sum_for_tokens(saved, places.sent, {}, dx);
+  if (made != products.data()) device.read(products.data(), made, rows * sizeof(double));
+  std::ranges::fill(dweights, 0);
+  for (std::size_t row = 0; row < rows; ++row) dweights[saved.choice_of_[row]] = products[row];
 }
 
 }  // namespace tutti::parallel::expert

@@ -16,8 +16,9 @@
 // capacity, an expert takes at most so many rows of each rank, and the others have no part in y:
 // first choices go before second ones, earlier tokens before later ones.
 //
-// One thread at a time calls an engine. Functions throw tutti::Error. What is refused before rows
-// travel is refused on all ranks, and the axis stays good; an exception of an expert aborts it.
+// Rows are memory of the axis's device. One thread at a time calls an engine. Functions throw
+// tutti::Error. What is refused before rows travel is refused on all ranks, and the axis stays
+// good; an exception of an expert aborts it.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "../axis.h"
+#include "../layer_math.h"
 #include "../memory_pool.h"
 #include "router.h"
 
@@ -78,7 +80,7 @@ class Saved {
 
  private:
   friend class ExpertParallel;
-  static constexpr std::size_t kDropped = SIZE_MAX;
+  static constexpr std::int64_t kDropped = -1;
   struct Wave {                                // of one expert of each rank
     std::vector<std::size_t> sent, received;   // rows to that of a rank; rows of a rank to mine
     std::size_t sent_at = 0, received_at = 0;  // rows of the waves before
@@ -86,8 +88,9 @@ class Saved {
   std::vector<Wave> waves_;
   // A choice is a token's j-th: number t * top_k + j. Rows go in the order of waves, ranks,
   // choices.
-  std::vector<std::size_t> row_of_;     // by choice
+  std::vector<std::int64_t> row_of_;    // by choice
   std::vector<std::size_t> choice_of_;  // by row
+  std::vector<std::int64_t> token_of_;  // by row
   std::vector<double> weights_;         // by choice
   std::vector<std::size_t> received_;
   std::size_t tokens_ = 0, dropped_ = 0, received_rows_ = 0;
@@ -138,9 +141,9 @@ class ExpertParallel {
     std::byte* arrived;  // R
     std::byte* results;  // R: what experts make of them
   };
-  /// `fill(choice, row)` writes a row that goes; `work(expert, first, count)` runs an expert on
-  /// `count` of the rows that have arrived.
-  using Fill = std::function<void(std::size_t choice, std::byte* row)>;
+  /// `fill(first, count, rows)` writes some of the rows that go; `work(expert, first, count)` runs
+  /// an expert on `count` of the rows that have arrived.
+  using Fill = std::function<void(std::size_t first, std::size_t count, std::byte* rows)>;
   using Work = std::function<void(std::size_t expert, std::size_t first, std::size_t count)>;
   void travel(const Saved& saved, const Places& places, const Fill& fill, const Work& work);
   void fill_wave(const Saved& saved, std::size_t wave, const Places& places,
@@ -151,6 +154,9 @@ class ExpertParallel {
   void sum_for_tokens(const Saved& saved, const std::byte* rows, std::span<const double> factors,
                       void* to) const;
   std::byte* room(Buffer& buffer, std::size_t rows);
+  LayerMath& math() const { return *axis_.device().layer_math(); }
+  /// Some rows, of those of the tokens.
+  LayerMath::Chosen rows_of_tokens(const Saved& saved, std::size_t first, std::size_t count) const;
   /// Aborts the axis if `body` throws, since others wait for this rank.
   void or_abort(const std::function<void()>& body);
 
@@ -161,7 +167,7 @@ class ExpertParallel {
   std::size_t local_ = 0, row_bytes_ = 0;
   std::uint64_t calls_ = 0;  // of forward()
   MemoryPool memory_;
-  Buffer results_, dresults_, travelling_;
+  Buffer results_, dresults_, travelling_, products_;
 };
 
 }  // namespace tutti::parallel::expert

@@ -1,11 +1,11 @@
 // Rows on their way to the experts and back: a wave for each expert of a rank.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/error.h"
 #include "parallel/expert/expert_parallel.h"
-#include "parallel/expert/rows.h"
 #include "parallel/in_flight.h"
 
 namespace tutti::parallel::expert {
@@ -15,7 +15,9 @@ std::byte* ExpertParallel::room(Buffer& buffer, std::size_t rows) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}: {} rows of {} elements are too many", what_, rows, shape_.width));
   }
-  const std::size_t bytes = rows * row_bytes_;
+  // On a GPU a row at least: there an address tells of which memory a call is.
+  const std::size_t bytes =
+      std::max<std::size_t>(rows, axis_.device().is_gpu() ? 1 : 0) * row_bytes_;
   if (buffer.size() < bytes) {
     buffer.reset();  // before the next one is there
     buffer = memory_.allocate(bytes);
@@ -50,11 +52,18 @@ void ExpertParallel::fill_wave(const Saved& saved, std::size_t wave, const Place
   const std::size_t own = w.sent_at + before(w.sent), own_end = own + w.sent[self];
   const std::size_t arrives = w.received_at + before(w.received);
   const std::size_t end = w.sent_at + std::accumulate(w.sent.begin(), w.sent.end(), std::size_t{0});
-  for (std::size_t row = w.sent_at; row < end; ++row) {
-    const bool is_own = row >= own && row < own_end;
-    fill(saved.choice_of_[row], is_own ? places.arrived + (arrives + row - own) * row_bytes_
-                                       : places.sent + row * row_bytes_);
-  }
+  const auto fill_rows = [&](std::size_t first, std::size_t last, std::byte* rows) {
+    if (first < last) fill(first, last - first, rows);
+  };
+  fill_rows(w.sent_at, own, places.sent + w.sent_at * row_bytes_);
+  fill_rows(own, own_end, places.arrived + arrives * row_bytes_);
+  fill_rows(own_end, end, places.sent + own_end * row_bytes_);
+}
+
+LayerMath::Chosen ExpertParallel::rows_of_tokens(const Saved& saved, std::size_t first,
+                                                 std::size_t count) const {
+  return {shape_.type, shape_.width, std::span(saved.token_of_).subspan(first, count), 0,
+          saved.tokens_};
 }
 
 void ExpertParallel::start_wave(InFlight& in_flight, const Saved& saved, std::size_t wave,
@@ -111,16 +120,8 @@ void ExpertParallel::travel(const Saved& saved, const Places& places, const Fill
 
 void ExpertParallel::sum_for_tokens(const Saved& saved, const std::byte* rows,
                                     std::span<const double> factors, void* to) const {
-  const std::size_t k = shape_.top_k;
-  std::vector<Term> terms;
-  for (std::size_t t = 0; t < saved.tokens_; ++t) {
-    terms.clear();
-    for (std::size_t c = t * k; c < (t + 1) * k; ++c) {
-      if (saved.row_of_[c] == Saved::kDropped) continue;
-      terms.push_back({rows + saved.row_of_[c] * row_bytes_, factors.empty() ? 1 : factors[c]});
-    }
-    sum_rows(terms, static_cast<std::byte*>(to) + t * row_bytes_, shape_.type, shape_.width);
-  }
+  math().sum_chosen({shape_.type, shape_.width, saved.row_of_, 0, saved.choice_of_.size()},
+                    shape_.top_k, factors, rows, to);
 }
 
 }  // namespace tutti::parallel::expert

@@ -2,14 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 #include "core/error.h"
-#include "core/memory.h"
 #include "parallel/agreement.h"
 #include "parallel/gradient_norm.h"
-#include "parallel/optimizer/kernels.h"
 
 namespace tutti::parallel {
 namespace {
@@ -28,6 +25,11 @@ std::string_view name(Copies copies) {
 }
 bool is_tied(const SharedParameter& p) { return p.tied; }
 
+Device& device_of(const SharedAxes& axes) {
+  const Axis* const axis = axes.tensor != nullptr ? axes.tensor : axes.ends;
+  return axis == nullptr ? host_device() : axis->device();
+}
+
 }  // namespace
 
 PipelineEnds::PipelineEnds(CommunicatorAxis& pipeline, int first, int last) {
@@ -42,7 +44,9 @@ PipelineEnds::PipelineEnds(CommunicatorAxis& pipeline, int first, int last) {
 }
 
 SharedGradients::SharedGradients(const SharedAxes& axes, std::vector<SharedParameter> parameters)
-    : axes_(axes), parameters_(std::move(parameters)) {
+    : axes_(axes),
+      parameters_(std::move(parameters)),
+      memory_(MemoryPool::Reuse::yes, device_of(axes)) {
   std::vector<std::string> tensor, ends;
   for (const SharedParameter& p : parameters_) {
     const std::string line = fmt::format("{}, copies {}, tied {}", p.name, name(p.copies), p.tied);
@@ -51,8 +55,11 @@ SharedGradients::SharedGradients(const SharedAxes& axes, std::vector<SharedParam
   }
   if (axes_.tensor != nullptr) agree(*axes_.tensor, "what tensor-parallel ranks have", tensor);
   if (axes_.ends != nullptr) agree(*axes_.ends, "what the first and the last stage share", ends);
-  for (const Axis* axis : {axes_.tensor, axes_.ends}) {
-    if (axis != nullptr) refuse_gpu(axis->device(), "shared gradients");
+  if (axes_.tensor != nullptr && axes_.ends != nullptr &&
+      &axes_.tensor->device() != &axes_.ends->device()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "shared gradients: the tensor axis and the pipeline's ends are on different devices");
   }
 }
 
@@ -97,18 +104,23 @@ void SharedGradients::together(Axis& axis, std::span<const Run> runs, Collective
   for (std::size_t first = 0; first < runs.size(); ++first) {
     if (done[first] || !chosen(parameters_[first])) continue;
     const DataType type = runs[first].type;
-    std::vector<std::byte, Allocator<std::byte>> all;
     std::vector<const Run*> in_it;
+    std::size_t count = 0;
     for (std::size_t i = first; i < runs.size(); ++i) {
       if (runs[i].type != type || !chosen(parameters_[i])) continue;
       done[i] = true;
       in_it.push_back(&runs[i]);
-      const auto* const data = static_cast<const std::byte*>(runs[i].data);
-      all.insert(all.end(), data, data + runs[i].count * size_of(type));
+      count += runs[i].count;
+    }
+    Device& device = memory_.device();
+    const Buffer all = memory_.allocate(count * size_of(type));
+    std::byte* at = all.data();
+    for (const Run* run : in_it) {
+      device.copy(at, run->data, run->count * size_of(type));
+      at += run->count * size_of(type);
     }
     try {
-      axis.run(call_of(collective, all.data(), all.data(), all.size() / size_of(type), type),
-               label);
+      axis.run(call_of(collective, all.data(), all.data(), count, type), label);
     } catch (const Error& e) {
       throw Error(e.code(),
                   fmt::format("{} (from '{}' on): {}", label, parameters_[first].name, e.what()),
@@ -117,7 +129,7 @@ void SharedGradients::together(Axis& axis, std::span<const Run> runs, Collective
     const std::byte* from = all.data();
     for (const Run* run : in_it) {
       const std::size_t bytes = run->count * size_of(type);
-      if (bytes > 0) std::memcpy(run->data, from, bytes);
+      device.copy(run->data, from, bytes);
       from += bytes;
     }
   }
@@ -155,7 +167,8 @@ double SharedGradients::norm(std::span<const Run> gradients, std::span<Axis* con
   double squares = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const Run& run = gradients[i];
-    if (in_norm(i)) squares += kernels::sum_of_squares(run.type, run.data, run.count);
+    const Device::Values values{run.data, run.count};
+    if (in_norm(i)) squares += memory_.device().sum_of_squares(run.type, {&values, 1});
   }
   return gradient_norm(squares, axes);
 }

@@ -17,7 +17,7 @@
 //       norm = shared.norm(gradients, axes);   // or ShardedDataParallel's, with in_norm()
 //
 // It sees runs of elements: a whole parameter, or, with a sharded engine, the shard of this rank.
-// All ranks with copies have the same elements in their shards.
+// All ranks with copies have the same elements in their shards. It is memory of the axes' device.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "../axis.h"
+#include "../memory_pool.h"
 
 namespace tutti::parallel {
 
@@ -100,6 +101,7 @@ class SharedGradients {
 
   const SharedAxes axes_;
   const std::vector<SharedParameter> parameters_;
+  MemoryPool memory_;  // of the axes' device
 };
 
 }  // namespace tutti::parallel

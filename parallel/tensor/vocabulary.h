@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../axis.h"
+#include "../layer_math.h"
 #include "../memory_pool.h"
 #include "pairs.h"
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "comm/impl.h"
+#include "parallel/axis.h"
 #include "parallel/gpu.h"
 #include "tests/device/streamed_gpu.h"
 

@@ -49,6 +49,21 @@ class CheckedLayerMath final : public parallel::LayerMath {
         "a sum with chosen rows", {{added, rows(c)}, all}, {all},
         [=, kept = Kept(c)](LayerMath& host) { host.add_to_chosen(kept.chosen(), added, matrix); });
   }
+  void scale_rows(const Chosen& c, std::span<const double> factors, const void* matrix, void* to,
+                  const void* with, double* products) override {
+    launch("scaled rows", {{matrix, whole(c)}, {with, rows(c)}},
+           {{to, rows(c)}, {products, c.which.size() * sizeof(double)}},
+           [=, kept = Kept(c), f = copy(factors)](LayerMath& host) {
+             host.scale_rows(kept.chosen(), f, matrix, to, with, products);
+           });
+  }
+  void sum_chosen(const Chosen& c, std::size_t each, std::span<const double> factors,
+                  const void* matrix, void* to) override {
+    launch("a sum of chosen rows", {{matrix, whole(c)}}, {{to, rows(c) / each}},
+           [=, kept = Kept(c), f = copy(factors)](LayerMath& host) {
+             host.sum_chosen(kept.chosen(), each, f, matrix, to);
+           });
+  }
   void largest(const Logits& logits, std::span<double> most) override {
     now("the largest", logits, [&](LayerMath& host) { host.largest(logits, most); });
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/convert.h"
+#include "parallel/hybrid/shared_gradients.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/tensor/vocabulary.h"
 
@@ -241,6 +242,108 @@ std::vector<float> pass_pipeline(Program& program, Axis& axis, const pipeline::S
   for (int step = 0; step < 2; ++step) executor.step();
   for (float* const gradient : gradients) n.keep(gradient, kCount);
   n.keep(losses, kCount);
+  return n.result();
+}
+
+std::vector<float> pass_experts(Program& program, Axis& axis,
+                                const expert::ExpertOptions& options) {
+  constexpr std::size_t kExperts = 8, kWidth = 6, kTop = 2;
+  Numbers n(program);
+  const auto rank = static_cast<std::size_t>(axis.rank());
+  const std::size_t tokens = axis.size() > 1 && axis.rank() == axis.size() - 1 ? 0 : 20 + rank;
+  expert::ExpertParallel layer(
+      axis, {.name = "e", .experts = kExperts, .width = kWidth, .top_k = kTop}, options);
+  expert::Routing routing{.top_k = kTop, .experts = {}, .weights = {}};
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const std::size_t first = (3 * t + rank) % kExperts;
+    for (const std::size_t e : {first, (first + 1 + t % 5) % kExperts}) {
+      routing.experts.push_back(static_cast<std::int64_t>(e));
+    }
+    routing.weights.insert(routing.weights.end(), {0.5, 0.25});
+  }
+  const std::size_t count = tokens * kWidth;
+  float *const x = n.whole(count + 1, rank), *const dy = n.whole(count + 1, 30 + rank),
+               *const y = n.zeros(count + 1), *const dx = n.zeros(count + 1);
+  std::vector<double> dweights(routing.weights.size());
+  expert::Saved saved;
+  std::vector<float> weights;
+  for (int step = 0; step < 2; ++step) {
+    layer.forward(
+        x, routing,
+        [&](std::size_t e, const void* rows, std::size_t got, void* results) {
+          program.launch({.name = "expert",
+                          .a = rows,
+                          .b = rows,
+                          .scale = static_cast<float>(e + layer.first_expert()),
+                          .to = results,
+                          .count = got * kWidth});
+        },
+        y, saved);
+    layer.backward(
+        dy,
+        [&](std::size_t, const void* rows, const void* dresults, std::size_t got, void* drows) {
+          program.launch({.name = "expert back",
+                          .a = rows,
+                          .b = dresults,
+                          .scale = 2,
+                          .to = drows,
+                          .count = got * kWidth});
+        },
+        saved, dx, dweights);
+    for (const double w : dweights) weights.push_back(static_cast<float>(w));
+  }
+  n.keep(y, count);
+  n.keep(dx, count);
+  std::vector<float> result = n.result();
+  result.insert(result.end(), weights.begin(), weights.end());
+  return result;
+}
+
+std::vector<float> pass_shared_gradients(Program& program, Axis& axis) {
+  constexpr std::size_t kCounts[] = {40, 7, 60};
+  Numbers n(program);
+  SharedGradients shared(
+      {.tensor = &axis},
+      {{"norm", Copies::partial}, {"own", Copies::none}, {"bias", Copies::equal}});
+  std::vector<SharedGradients::Run> values, gradients;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto rank = static_cast<std::size_t>(axis.rank());
+    values.push_back({n.whole(kCounts[i], 10 * i + rank), kCounts[i]});
+    gradients.push_back({n.whole(kCounts[i], 10 * i + (i == 2 ? 0 : rank)), kCounts[i]});
+  }
+  shared.begin(values);
+  std::vector<float> norms;
+  Axis* const axes[] = {&axis};
+  for (int step = 0; step < 2; ++step) {
+    shared.reduce(gradients);
+    norms.push_back(static_cast<float>(shared.norm(gradients, axes)));
+  }
+  for (const auto& runs : {values, gradients}) {
+    for (const SharedGradients::Run& run : runs) n.keep(static_cast<float*>(run.data), run.count);
+  }
+  std::vector<float> result = n.result();
+  result.insert(result.end(), norms.begin(), norms.end());
+  return result;
+}
+
+std::vector<float> pass_halo(Program& program, Axis& axis, const domain::HaloShape& shape) {
+  Numbers n(program);
+  domain::Halo halo(axis, shape);
+  const std::size_t own_count = halo.elements(halo.own()), count = halo.elements(halo.padded());
+  float *const own = n.whole(own_count, static_cast<std::size_t>(axis.rank())),
+               *const field = n.whole(count, 50), *const seen = n.zeros(count);
+  for (int step = 0; step < 2; ++step) {
+    halo.insert(own, field);
+    halo.start(field);
+    program.launch({.name = "interior", .b = own, .to = seen, .adds = true, .count = own_count});
+    halo.finish();
+    program.launch({.name = "border", .b = field, .to = seen, .adds = true, .count = count});
+    halo.start_backward(field);
+    halo.finish();
+    halo.extract(field, own);
+  }
+  n.keep(own, own_count);
+  n.keep(seen, count);
   return n.result();
 }
 

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "parallel/domain/halo.h"
+#include "parallel/expert/expert_parallel.h"
 #include "parallel/pipeline/execute.h"
 #include "parallel/sequence/attention.h"
 #include "tests/parallel/gpu_model.h"
@@ -37,5 +39,13 @@ std::vector<float> pass_attention(Program& program, parallel::sequence::Attentio
 /// Two steps of a pipeline whose stages compute with kernels.
 std::vector<float> pass_pipeline(Program& program, parallel::Axis& axis,
                                  const parallel::pipeline::Schedule& schedule);
+/// Experts, forward and backward; the last of several ranks has no tokens.
+std::vector<float> pass_experts(Program& program, parallel::Axis& axis,
+                                const parallel::expert::ExpertOptions& options);
+/// Parameters with copies: their values, gradients, and norm.
+std::vector<float> pass_shared_gradients(Program& program, parallel::Axis& axis);
+/// Two exchanges of a halo, there and back.
+std::vector<float> pass_halo(Program& program, parallel::Axis& axis,
+                             const parallel::domain::HaloShape& shape);
 
 }  // namespace tutti::test

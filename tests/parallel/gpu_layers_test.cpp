@@ -41,9 +41,9 @@ void expect_as_on_the_host(int ranks, const Body& body) {
   EXPECT_EQ(on_ranks(ranks, true, body), host);
 }
 
-/// The orders of rank 0 that no memory needs: the first receive's, before which nothing has touched
-/// its memory; a wait that a later one contains, before anything uses what it is for; that of a
-/// send of what has long been there.
+/// The orders of rank 0 that no memory needs: a first receive's, before which nothing has touched
+/// its memory; a wait that a later one contains, before anything uses what it is for; those of what
+/// sends, or gathers, what has long been there and stays.
 std::string needless(int ranks, const Body& body) {
   int orders = 0;
   (void)on_ranks(ranks, true, body, -1, nullptr, &orders);
@@ -108,8 +108,8 @@ TEST(GpuLayers, PiecesTravelBesideProducts) {
 }
 
 TEST(GpuLayerMutants, AForgottenOrderIsARace) {
-  EXPECT_EQ(needless(2, tensor_layers({.pieces = 2})), "");
-  EXPECT_EQ(needless(2, tensor_layers({.sequence = true, .pieces = 2})), "");
+  EXPECT_EQ(needless(2, tensor_layers({.pieces = 2})), " 4 8 of 12");
+  EXPECT_EQ(needless(2, tensor_layers({.sequence = true, .pieces = 2})), " 6 8 11 15 16 17 of 21");
 }
 
 /// The plain kernel, when its turn comes on the GPU's stream.
@@ -212,7 +212,7 @@ TEST(GpuLayers, KeysTravelBesideTheAttention) {
 TEST(GpuLayerMutants, AForgottenOrderOfAttentionIsARace) {
   EXPECT_EQ(
       needless(2, attention(1, {{.order = sequence::SequenceOrder::zigzag}, DataType::bfloat16})),
-      "");
+      " 0 2 4 5 6 7 9 11 12 13 14 16 20 22 23 25 26 28 29 31 33 35 36 37 38 40 44 46 of 48");
   EXPECT_EQ(needless(2, attention(2, {.kv_heads = 1})), " 3 4 11 12 17 18 25 26 of 28");
 }
 
@@ -237,6 +237,60 @@ TEST(GpuLayerMutants, AForgottenOrderOfAPipelineIsARace) {
   EXPECT_EQ(needless(2, pipeline_of("1f1b", 3)), " 0 of 20");
 }
 
+domain::HaloShape halo_of(domain::Edge edge, bool corners, std::size_t inner) {
+  return {.name = "h",
+          .dimensions = {{.name = "y", .cells = 9, .ranks = 2, .edge = edge},
+                         {.name = "x", .cells = 12, .ranks = 2, .edge = edge}},
+          .stencils = {{.kernel = 3, .padding = 1}, {.kernel = 5, .padding = 2}},
+          .outer = 2,
+          .inner = inner,
+          .corners = corners};
+}
+
+Body halo(const domain::HaloShape& shape) {
+  return on_one_axis([=](Program& program, Axis& axis) { return pass_halo(program, axis, shape); });
+}
+
+TEST(GpuLayers, HalosHaveTheHostsBits) {
+  for (const auto edge : {domain::Edge::zero, domain::Edge::periodic}) {
+    for (const bool corners : {false, true}) {
+      for (const std::size_t inner : {1, 3}) {
+        SCOPED_TRACE(
+            fmt::format("edge {}, corners {}, inner {}", static_cast<int>(edge), corners, inner));
+        expect_as_on_the_host(4, halo(halo_of(edge, corners, inner)));
+      }
+    }
+  }
+}
+
+TEST(GpuLayerMutants, AForgottenOrderOfAHaloIsARace) {
+  EXPECT_EQ(needless(4, halo(halo_of(domain::Edge::zero, true, 1))), " 0 4 of 32");
+}
+
+Body experts(const expert::ExpertOptions& options) {
+  return on_one_axis(
+      [=](Program& program, Axis& axis) { return pass_experts(program, axis, options); });
+}
+
+TEST(GpuLayers, ExpertsHaveTheHostsBits) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const bool overlap : {false, true}) {
+      expect_as_on_the_host(ranks, experts({.overlap = overlap}));
+    }
+    expect_as_on_the_host(ranks, experts({.capacity_factor = 0.7}));
+  }
+}
+
+TEST(GpuLayerMutants, AForgottenOrderOfExpertsIsARace) {
+  EXPECT_EQ(needless(4, experts({})), " 6 14 22 30 of 32");
+}
+
+TEST(GpuLayers, SharedGradientsHaveTheHostsBits) {
+  for (const int ranks : {1, 2, 4}) {
+    expect_as_on_the_host(ranks, on_one_axis(pass_shared_gradients));
+  }
+}
+
 // A GPU without arithmetic of layers has engines that only communicate.
 TEST(GpuLayers, WhatIsRefused) {
   (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
@@ -254,6 +308,18 @@ TEST(GpuLayers, WhatIsRefused) {
             [&] { tensor::VocabularyEmbedding(axis, "e", 8, 8, DataType::float32); });
     refused("cross entropy 'c'",
             [&] { tensor::VocabularyCrossEntropy(axis, "c", 8, DataType::float32); });
+    refused("attention 'a'", [&] {
+      sequence::ContextParallelAttention({.keys = &axis}, {.name = "a", .sequence = 8, .dim = 4},
+                                         sequence::plain_kernel());
+    });
+    refused("experts 'm'",
+            [&] { expert::ExpertParallel(axis, {.name = "m", .experts = 2, .width = 4}); });
+    domain::HaloShape bytes = halo_of(domain::Edge::zero, false, 1);
+    bytes.dimensions[0].ranks = 1;
+    bytes.type = DataType::uint8;
+    const Error e = error_of([&] { domain::Halo(axis, bytes); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_TRUE(contains(e.what(), "GPU 0: it has no kernels for sums of them")) << e.what();
     return Result();
   });
 }

@@ -105,19 +105,18 @@ class GpuOfCpuTensors final : public libtorch::TorchGpu {
 /// as the program runs.
 class TensorsOfTheGpu final : public c10::Allocator {
  public:
-  static void use() { static TensorsOfTheGpu allocator; }
+  static void use() { (void)instance(); }
 
   c10::DataPtr allocate(std::size_t bytes) override {
-    c10::DataPtr memory = torchs_->allocate(bytes);
-    if (the_gpu == nullptr || bytes == 0) return memory;
-    void* const data = memory.get();
-    the_gpu->add(data, bytes);
-    const auto end = [](void* kept) {
-      const std::unique_ptr<Kept> k(static_cast<Kept*>(kept));
-      k->gpu->remove(k->memory.get());
-    };
-    return {data, new Kept{std::move(memory), the_gpu}, end, c10::kCPU};
+    Kept kept{torchs_->allocate(bytes), bytes > 0 ? the_gpu : nullptr};
+    void* const data = kept.memory.get();
+    if (data == nullptr) return std::move(kept.memory);
+    if (kept.gpu != nullptr) kept.gpu->add(data, bytes);
+    const std::lock_guard lock(mutex_);
+    kept_.emplace(data, std::move(kept));
+    return {data, data, &end, c10::kCPU};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &end; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
@@ -128,8 +127,22 @@ class TensorsOfTheGpu final : public c10::Allocator {
     std::shared_ptr<GpuAtOnce> gpu;
   };
   TensorsOfTheGpu() : torchs_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, 255); }
+  static TensorsOfTheGpu& instance() {
+    static auto* const allocator = new TensorsOfTheGpu;  // tensors may end with the process
+    return *allocator;
+  }
+  static void end(void* data) {
+    TensorsOfTheGpu& self = instance();
+    std::unique_lock lock(self.mutex_);
+    const auto kept = self.kept_.extract(data);
+    lock.unlock();
+    if (kept.empty()) return self.torchs_->raw_deallocate(data);  // older than this allocator
+    if (kept.mapped().gpu != nullptr) kept.mapped().gpu->remove(data);
+  }
 
   c10::Allocator* const torchs_;
+  std::mutex mutex_;
+  std::map<void*, Kept> kept_;
 };
 
 }  // namespace tutti::test

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "bindings/torch/attention.h"
+#include "bindings/torch/domain.h"
+#include "bindings/torch/experts.h"
 #include "bindings/torch/linear.h"
 #include "bindings/torch/pipeline.h"
 #include "bindings/torch/tensor_parallel.h"
@@ -154,15 +156,57 @@ TEST(TorchGpuLayers, Pipeline) {
     set(layer.bias, 5 + axis.rank());
     const auto schedule =
         parallel::pipeline::generate(*parallel::pipeline::find_generator("1f1b"), {2, 3});
-    Pipeline pipeline(axis, schedule, {.shape = {3, 4}},
-                      {.forward = [&](int stage, int m, const Tensor& input) {
-                        const Tensor x = stage == 0 ? whole_numbers({3, 4}, m) : input;
-                        const Tensor y = layer.forward(x);
-                        return stage == 0 ? y : y.square().sum();
-                      }});
+    Pipeline::Functions functions;
+    functions.forward = [&](int stage, int m, const Tensor& input) {
+      const Tensor x = stage == 0 ? whole_numbers({3, 4}, m) : input;
+      const Tensor y = layer.forward(x);
+      return stage == 0 ? y : y.square().sum();
+    };
+    Pipeline pipeline(axis, schedule, {.shape = {3, 4}}, functions);
     const double loss = pipeline.step() + pipeline.step();
     return Result{at::full({}, loss), layer.weight.grad().clone(), layer.bias.grad().clone()};
   });
+}
+
+TEST(TorchGpuLayers, Experts) {
+  for (const int ranks : {1, 2}) {
+    expect_as_on_the_host(ranks, [](CommunicatorAxis& axis) {
+      MixtureOfExperts moe(axis, {.name = "m", .experts = 4, .width = 4, .top_k = 2},
+                           feed_forward(4, 8), {.balance = 0.5});
+      int seed = 1;
+      for (Tensor& p : moe.router->parameters()) set(p, seed++);
+      for (Tensor& p : moe.experts->parameters()) set(p, seed++ + axis.rank());
+      const Tensor x = (whole_numbers({9, 4}, 3 + axis.rank()) / 4).requires_grad_();
+      const Tensor y = moe.forward(x);
+      (y * whole_numbers({9, 4}, 7)).sum().backward();
+      Result result{y.detach(), x.grad(), moe.router->weight.grad().clone()};
+      for (const Tensor& p : moe.experts->parameters()) result.push_back(p.grad().clone());
+      return result;
+    });
+  }
+}
+
+TEST(TorchGpuLayers, Domains) {
+  for (const bool overlap : {false, true}) {
+    expect_as_on_the_host(
+        2,
+        [=](CommunicatorAxis& axis) {
+          const parallel::domain::HaloShape shape{
+              .name = "conv",
+              .dimensions = {{.name = "y", .cells = 8, .ranks = 2}, {.name = "x", .cells = 6}},
+              .stencils = {{.kernel = 3, .padding = 1}, {.kernel = 3, .padding = 1}},
+              .outer = 4};
+          DomainConvolution conv(axis, shape, 2, 3, true, overlap);
+          DomainBatchNorm norm(axis, "norm", 3);
+          set(conv.weight, 1);
+          set(conv.bias, 2);
+          const Tensor x = whole_numbers({2, 2, 4, 6}, 5 + axis.rank()).requires_grad_();
+          const Tensor y = norm.forward(conv.forward(x));
+          (y * whole_numbers({2, 3, 4, 6}, 3)).sum().backward();
+          return Result{y.detach(), x.grad(), conv.weight.grad().clone(), conv.bias.grad().clone()};
+        },
+        1e-4);
+  }
 }
 
 /// On random numbers, a list of results.
@@ -195,7 +239,15 @@ TEST(TorchGpuLayers, ArithmeticIsCloseToTheHosts) {
           math.add_rows({ours, 6, 5}, data(a), data(sum));
           math.take_rows({ours, 5, which, 3, 6}, data(b), data(taken));
           math.add_to_chosen({ours, 5, which, 3, 6}, data(a), data(added));
-          return Result{x, sum, taken, added};
+          const std::vector<std::int64_t> rows{5, 3, 8, 4, 5, 3}, top{5, 2, 8, 3, 1, 2};
+          const std::vector<double> factors{1, 0.5, 0.25, 2, 1, 3};
+          const Tensor scaled = at::empty_like(a), products = at::empty({6}, at::kDouble),
+                       summed = at::empty({3, 5}, type), plain = at::empty({3, 5}, type);
+          math.scale_rows({ours, 5, rows, 3, 6}, factors, data(b), data(scaled), data(a),
+                          products.mutable_data_ptr<double>());
+          math.sum_chosen({ours, 5, top, 3, 6}, 2, factors, data(b), data(summed));
+          math.sum_chosen({ours, 5, top, 3, 6}, 2, {}, data(b), data(plain));
+          return Result{x, sum, taken, added, scaled, products, summed, plain};
         },
         close);
     compare(

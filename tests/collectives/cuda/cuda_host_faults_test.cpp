@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/execute/cuda/plan_cache.h"
 #include "tests/collectives/cuda/cuda_host_device.h"
 #include "tests/collectives/cuda/cuda_matrix.h"
 
@@ -220,6 +221,30 @@ TEST(CudaHost, ForgetsPlans) {
     }
   }
   EXPECT_LE(all.executor(0).plans(), 1024U);
+}
+
+// On another stream, kernels of the forgotten plan may not have run yet.
+TEST(CudaHost, MemoryOfAForgottenPlanStaysOnItsStream) {
+  struct Counting final : HostDevice {
+    void overwrite(std::byte* to, std::span<const std::byte> from, device::Stream) override {
+      ++overwritten;
+      upload(to, from);
+    }
+    int overwritten = 0;
+  } device;
+  device::PlanCache plans(device);
+  char streams[2];
+  std::uint64_t key = 0;
+  const auto add = [&](int stream) {
+    (void)plans.get(
+        {key++}, [] { return std::vector<std::byte>(sizeof(device::PlanBlock)); },
+        &streams[stream]);
+  };
+  while (plans.size() < 1024) add(0);
+  add(1);
+  EXPECT_EQ(device.overwritten, 0);
+  add(0);
+  EXPECT_EQ(device.overwritten, 1);
 }
 
 TEST(CudaHost, RefusesWhatDoesNotFit) {
