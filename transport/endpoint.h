@@ -14,8 +14,8 @@
 // a time. An endpoint calls its sink from within poll(), and, where it learns there that the
 // connection broke, from within any call.
 //
-// To add a network: a folder with an Endpoint and an EndpointMaker, and a WireKind (CONTRIBUTING.md).
-// tests/transport/endpoint_test.cpp says whether it is one.
+// To add a network: a folder with an Endpoint and an EndpointMaker, and a WireKind
+// (CONTRIBUTING.md). tests/transport/endpoint_test.cpp says whether it is one.
 #pragma once
 
 #include <array>
