@@ -67,8 +67,8 @@ int common_bits(const RdmaPort& a, const RdmaPort& b) {
   return bits;
 }
 
-/// The ports of two ranks for each other. `offer` is of rank `rank`, the lower one. It takes its near
-/// ports in turn, and the other rank answers with its port that is nearest to that one.
+/// The ports of two ranks for each other. `offer` is of rank `rank`, the lower one. It takes its
+/// near ports in turn, and the other rank answers with its port that is nearest to that one.
 std::optional<std::pair<int, int>> pair_of(const WireOffer& offer, int rank,
                                            const WireOffer& other) {
   const RdmaPorts &first = offer.ports, &second = other.ports;
