@@ -15,58 +15,27 @@
 #include "bindings/torch/pipeline.h"
 #include "bindings/torch/tensor_parallel.h"
 #include "bindings/torch/torch_gpu.h"
-#include "comm/impl.h"
 #include "parallel/pipeline/generate.h"
+#include "tests/bindings/torch/as_on_the_host.h"
 #include "tests/bindings/torch/gpu_of_cpu_tensors.h"
 #include "tests/bindings/torch/whole_numbers.h"
 #include "tests/support/contains.h"
-#include "tests/support/thread_ranks.h"
 
 namespace tutti::libtorch {
 namespace {
 
 using parallel::CommunicatorAxis;
 using parallel::LayerMath;
-using test::GpuAtOnce;
-using test::GpuOfCpuTensors;
-using test::gpus;
-using test::run_thread_ranks;
-using test::the_gpu;
 using test::whole_numbers;
 
-using Result = std::vector<Tensor>;
-using Body = std::function<Result(CommunicatorAxis&)>;
+using Result = test::Tensors;
+using Body = test::WorkOfARank;
 
 /// What each rank ends with, on the host and on the GPU.
 void expect_as_on_the_host(int ranks, const Body& body, double tolerance = 1e-6) {
   test::TensorsOfTheGpu::use();
-  std::vector<Result> host(static_cast<std::size_t>(ranks)), gpu = host;
-  run_thread_ranks(ranks, [&](Communicator& comm) {
-    CommunicatorAxis axis(comm);
-    host[static_cast<std::size_t>(comm.rank())] = body(axis);
-  });
-  the_gpu = std::make_shared<GpuAtOnce>();
-  run_thread_ranks(ranks, [&](Communicator& comm) {
-    comm.impl().gpus = gpus();
-    GpuOfCpuTensors device;
-    CommunicatorAxis axis(comm);
-    axis.use(device);
-    gpu[static_cast<std::size_t>(comm.rank())] = body(axis);
-    if (ranks > 1) {
-      EXPECT_GT(the_gpu->launches, 0);
-    }
-  });
-  the_gpu.reset();
-  for (std::size_t r = 0; r < host.size(); ++r) {
-    ASSERT_GT(host[r].size(), 2u);
-    ASSERT_EQ(host[r].size(), gpu[r].size());
-    for (std::size_t i = 0; i < host[r].size(); ++i) {
-      EXPECT_TRUE(at::allclose(host[r][i], gpu[r][i], tolerance, tolerance))
-          << "rank " << r << ", tensor " << i << "\n"
-          << host[r][i] << "\n"
-          << gpu[r][i];
-    }
-  }
+  test::expect_as_on_the_host(ranks, body,
+                              {.tolerance = tolerance, .more_than = 2, .launches = ranks > 1});
 }
 
 void set(Tensor& parameter, int seed) {

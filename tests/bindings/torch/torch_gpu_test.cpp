@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -17,6 +16,7 @@
 #include "bindings/torch/fully_shard.h"
 #include "bindings/torch/linear.h"
 #include "comm/impl.h"
+#include "tests/bindings/torch/as_on_the_host.h"
 #include "tests/bindings/torch/gpu_of_cpu_tensors.h"
 #include "tests/bindings/torch/whole_numbers.h"
 #include "tests/support/thread_ranks.h"
@@ -55,36 +55,13 @@ struct Net : torch::nn::Module {
   Tensor scale, count;
 };
 
-using Result = std::vector<Tensor>;
-using Body = std::function<Result(CommunicatorAxis&)>;
+using Result = test::Tensors;
+using Body = test::WorkOfARank;
 
 /// What each rank ends with, on the host and on the GPU; torch's updates round in other places.
 void expect_as_on_the_host(int ranks, const Body& body, double tolerance = 0) {
-  std::vector<Result> host(static_cast<std::size_t>(ranks)), gpu = host;
-  run_thread_ranks(ranks, [&](Communicator& comm) {
-    CommunicatorAxis axis(comm);
-    host[static_cast<std::size_t>(comm.rank())] = body(axis);
-  });
-  the_gpu = std::make_shared<GpuAtOnce>();
-  run_thread_ranks(ranks, [&](Communicator& comm) {
-    comm.impl().gpus = gpus();
-    GpuOfCpuTensors device;
-    CommunicatorAxis axis(comm);
-    axis.use(device);
-    gpu[static_cast<std::size_t>(comm.rank())] = body(axis);
-    EXPECT_GT(the_gpu->launches, 0);
-  });
-  the_gpu.reset();
-  for (std::size_t r = 0; r < host.size(); ++r) {
-    ASSERT_GT(host[r].size(), 4u);
-    ASSERT_EQ(host[r].size(), gpu[r].size());
-    for (std::size_t i = 0; i < host[r].size(); ++i) {
-      EXPECT_TRUE(at::allclose(host[r][i], gpu[r][i], tolerance, tolerance))
-          << "rank " << r << ", tensor " << i << "\n"
-          << host[r][i] << "\n"
-          << gpu[r][i];
-    }
-  }
+  test::expect_as_on_the_host(ranks, body,
+                              {.tolerance = tolerance, .more_than = 4, .launches = true});
 }
 
 Tensor input(int rank, int step) { return whole_numbers({3, 4}, 5 * rank + step); }
