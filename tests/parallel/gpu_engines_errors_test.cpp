@@ -1,7 +1,6 @@
 // What engines on GPUs refuse, and how they end. Part of gpu_engines_test.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -10,12 +9,12 @@
 #include "parallel/pipeline/generate.h"
 #include "parallel/tensor/linear.h"
 #include "tests/parallel/checked_program.h"
+#include "tests/parallel/late_peer.h"
 #include "tests/support/contains.h"
 
 namespace tutti::test {
 namespace {
 
-using namespace std::chrono_literals;
 using namespace parallel;
 
 // What is refused, on all ranks, before anything travels.
@@ -158,26 +157,10 @@ TEST(GpuEngines, AMissingGradientIsNamedOnAllRanks) {
 
 // A rank that does not come is an error of a later call, and nobody waits for ever.
 TEST(GpuEngines, ALateRankIsATimeOutOfALaterCall) {
-  the_gpu = std::make_shared<StreamedGpu>();
-  Options options;
-  options.timeout = 300ms;
-  std::vector<Communicator> all = Communicator::create_local(2, options);
-  {
-    CheckedGpu gpu;
-    CheckedAxis axis(all[0], gpu);
-    MemoryPool pool(MemoryPool::Reuse::no, gpu);
-    const Buffer buffer = pool.zeros(4000);
-    const auto reduce = [&] {
-      axis.all_reduce(buffer.data(), buffer.data(), 1000, DataType::float32).wait();
-    };
-    reduce();
-    gpu.synchronize(gpu.record(gpu.current()));
-    const Error e = error_of(reduce);
-    EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
-    EXPECT_TRUE(contains(e.what(), "rank 0 has waited")) << e.what();
-  }
-  all.clear();
-  the_gpu.reset();
+  const CallAlone reduce = [](CheckedAxis& axis, void* memory) {
+    axis.all_reduce(memory, memory, 1000, DataType::float32).wait();
+  };
+  expect_time_out_of_a_later_call(4000, reduce, reduce);
 }
 
 }  // namespace

@@ -2,18 +2,17 @@
 // gpu_engines_test.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <string>
 #include <vector>
 
 #include "parallel/axis.h"
 #include "tests/parallel/checked_program.h"
+#include "tests/parallel/late_peer.h"
 #include "tests/support/contains.h"
 
 namespace tutti::test {
 namespace {
 
-using namespace std::chrono_literals;
 using namespace parallel;
 
 constexpr std::size_t kCount = 400;
@@ -81,23 +80,14 @@ TEST(GpuMessageMutants, AForgottenOrderIsARace) {
 // A peer that does not send is an error of a later call, also of one that has nothing to do with
 // it.
 TEST(GpuMessages, ALatePeerIsATimeOutOfALaterCall) {
-  the_gpu = std::make_shared<StreamedGpu>();
-  Options options;
-  options.timeout = 300ms;
-  std::vector<Communicator> all = Communicator::create_local(2, options);
-  {
-    CheckedGpu gpu;
-    CheckedAxis axis(all[0], gpu);
-    MemoryPool pool(MemoryPool::Reuse::no, gpu);
-    const Buffer buffer = pool.zeros(kBytes);
-    axis.recv(buffer.data(), kCount, DataType::float32, 1).wait();
-    gpu.synchronize(gpu.record(gpu.current()));
-    const Error e = error_of([&] { (void)axis.send(buffer.data(), kCount, DataType::float32, 1); });
-    EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
-    EXPECT_TRUE(contains(e.what(), "rank 0 has waited")) << e.what();
-  }
-  all.clear();
-  the_gpu.reset();
+  expect_time_out_of_a_later_call(
+      kBytes,
+      [](CheckedAxis& axis, void* memory) {
+        axis.recv(memory, kCount, DataType::float32, 1).wait();
+      },
+      [](CheckedAxis& axis, void* memory) {
+        (void)axis.send(memory, kCount, DataType::float32, 1);
+      });
 }
 
 // An abort ends receives that wait.
