@@ -24,7 +24,8 @@ void signal(const FileDescriptor& event) {
 }  // namespace
 
 std::uint64_t Appointment::communicator() const {
-  const wire::Bytes32 all = wire::hash({}, "communicator", {wire::bytes_of(number), list});
+  const protocol::Bytes32 all =
+      protocol::hash({}, "communicator", {protocol::bytes_of(number), list});
   std::uint64_t name = 0;
   std::memcpy(&name, all.data(), sizeof name);
   return name;

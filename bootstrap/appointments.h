@@ -23,7 +23,7 @@ namespace tutti {
 /// What one says of a meeting, on the wire. All zero: the meeting of a unique id.
 struct Appointment {
   std::uint64_t number = 0;
-  wire::Bytes32 list{};  // hash of the handles, in order
+  protocol::Bytes32 list{};  // hash of the handles, in order
 
   /// Names the communicator that the ranks form: known to a rank that never meets the others.
   std::uint64_t communicator() const;

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-namespace tutti::wire {
+namespace tutti::protocol {
 namespace {
 
 Bytes32 mac_of(const Session& session, std::span<const std::byte> head_and_payload) {
@@ -65,4 +65,4 @@ bool Outbox::send(const FileDescriptor& socket) {
   return true;
 }
 
-}  // namespace tutti::wire
+}  // namespace tutti::protocol

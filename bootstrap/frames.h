@@ -18,7 +18,7 @@
 #include "transport/handshake.h"
 #include "transport/socket.h"
 
-namespace tutti::wire {
+namespace tutti::protocol {
 
 /// Each type is sent once over a connection, and in one direction, so nobody can replay a frame.
 enum class FrameType : std::uint32_t {
@@ -92,4 +92,4 @@ class Outbox {
   std::size_t sent_ = 0;  // of the first
 };
 
-}  // namespace tutti::wire
+}  // namespace tutti::protocol

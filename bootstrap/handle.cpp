@@ -50,7 +50,7 @@ std::optional<Handle> Handle::from(std::string_view text) {
   Handle handle{std::string(parts[1]), *pid, *newest, {}};
   try {
     handle.id = unique_id_from_string(parts[4]);
-    wire::decode(handle.id);  // throws for a damaged one
+    protocol::decode(handle.id);  // throws for a damaged one
   } catch (const Error&) {
     return std::nullopt;
   }

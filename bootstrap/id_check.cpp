@@ -10,7 +10,7 @@
 namespace tutti {
 
 std::string why_not_there(const UniqueId& id, Deadline deadline) {
-  const wire::Ticket ticket = wire::decode(id);
+  const protocol::Ticket ticket = protocol::decode(id);
   Introduction attempt(ticket.address, ticket.secret);
   bool late = false;
   while (!attempt.ended() && !late) {

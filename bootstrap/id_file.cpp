@@ -95,7 +95,7 @@ Note note_from(std::string_view text) {
 std::string id_file_of(const std::string& path, const Launch& launch, unsigned world) {
   std::string file = path;
   if (!launch.job.empty()) {
-    const auto digest = wire::hash({}, "id file", {std::as_bytes(std::span(launch.job))});
+    const auto digest = protocol::hash({}, "id file", {std::as_bytes(std::span(launch.job))});
     file += '.';
     for (std::size_t i = 0; i < 8; ++i) {
       file += fmt::format("{:02x}", std::to_integer<unsigned>(digest[i]));

@@ -27,7 +27,7 @@ constexpr auto kPause = 5ms;            // between two attempts
 constexpr auto kLocalPatience = 200ms;  // for a local peer to say its few bytes
 
 struct Request {
-  std::uint32_t version = wire::kVersion;
+  std::uint32_t version = protocol::kVersion;
   std::int32_t rank = 0;
   std::int32_t size = 0;
 };
@@ -42,7 +42,7 @@ enum class Verdict : std::int32_t {
 struct Answer {
   Verdict verdict{};
   std::int32_t size = 0;  // rank 0's
-  std::uint32_t version = wire::kVersion;
+  std::uint32_t version = protocol::kVersion;
   UniqueId id;
 };
 
@@ -81,11 +81,11 @@ class Offer {
     }
     Request request;
     const Deadline soon = deadline_after(kLocalPatience);
-    if (read_exactly(peer, wire::writable_bytes_of(request), soon) != IoResult::done) return;
+    if (read_exactly(peer, protocol::writable_bytes_of(request), soon) != IoResult::done) return;
     Answer answer;
     answer.size = size_;
     const auto rank = static_cast<std::size_t>(request.rank);
-    if (request.version != wire::kVersion) {
+    if (request.version != protocol::kVersion) {
       answer.verdict = Verdict::other_version;
     } else if (request.size != size_ || request.rank < 1 || request.rank >= size_) {
       answer.verdict = Verdict::other_size;
@@ -95,7 +95,7 @@ class Offer {
       answer.verdict = Verdict::given;
       answer.id = id_;
     }
-    const bool sent = write_exactly(peer, wire::bytes_of(answer), soon) == IoResult::done;
+    const bool sent = write_exactly(peer, protocol::bytes_of(answer), soon) == IoResult::done;
     if (!sent || answer.verdict != Verdict::given) return;
     given_[rank] = true;
     --left_;
@@ -113,7 +113,7 @@ class Offer {
 
 SocketAddress handover_address(const std::string& job) {
   // Hashed, as names are short and public and the job's may be neither.
-  const auto digest = wire::hash({}, "id hand-over", {std::as_bytes(std::span(job))});
+  const auto digest = protocol::hash({}, "id hand-over", {std::as_bytes(std::span(job))});
   std::string name = fmt::format("tutti/{}/", ::geteuid());
   for (std::size_t i = 0; i < 16; ++i) {
     name += fmt::format("{:02x}", std::to_integer<unsigned>(digest[i]));
@@ -162,9 +162,9 @@ UniqueId fetch_unique_id(const std::string& job, int rank, int size,
       request.rank = rank;
       request.size = size;
       Answer answer;
-      auto result = write_exactly(socket, wire::bytes_of(request), deadline);
+      auto result = write_exactly(socket, protocol::bytes_of(request), deadline);
       if (result == IoResult::done) {
-        result = read_exactly(socket, wire::writable_bytes_of(answer), deadline);
+        result = read_exactly(socket, protocol::writable_bytes_of(answer), deadline);
       }
       if (result == IoResult::done) {
         switch (answer.verdict) {

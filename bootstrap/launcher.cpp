@@ -72,11 +72,11 @@ std::optional<Placement> placement_from(const Launcher& launcher) {
         fmt::format("{} is {}, but {} is not set: {} sets both; set both, or none", present,
                     rank ? *rank : *size, rank ? launcher.size : launcher.rank, launcher.name));
   }
-  if (*size < 1 || *size > wire::kMaxRanks || *rank < 0 || *rank >= *size) {
+  if (*size < 1 || *size > protocol::kMaxRanks || *rank < 0 || *rank >= *size) {
     throw Error(ErrorCode::invalid_usage,
                 fmt::format("{} is {} and {} is {}: ranks count from 0 to size - 1 (at most {} "
                             "ranks)",
-                            launcher.rank, *rank, launcher.size, *size, wire::kMaxRanks));
+                            launcher.rank, *rank, launcher.size, *size, protocol::kMaxRanks));
   }
   return Placement{*rank, *size, launcher.name};
 }

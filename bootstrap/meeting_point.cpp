@@ -80,7 +80,7 @@ Reunion MeetingPoint::reunion(std::span<const std::string> list, std::uint64_t n
   about.number = number;
   std::string all;
   for (const std::string& handle : list) all += handle + "\n";
-  about.list = wire::hash({}, "handles", {std::as_bytes(std::span(all))});
+  about.list = protocol::hash({}, "handles", {std::as_bytes(std::span(all))});
   return {appointments_, appointments_->begin(about, std::move(handles), rank)};
 }
 

@@ -39,7 +39,7 @@ constexpr auto kToRefuse = 2s;         // to say why this rank does not come
 class Client {
  public:
   Client(const UniqueId& id, int rank, int size, Deadline deadline, const Reunion* reunion)
-      : ticket_(wire::decode(id)),
+      : ticket_(protocol::decode(id)),
         me_(fmt::format("rank {} of {}", rank, size)),
         who_("rendezvous: " + me_),
         reunion_(reunion),
@@ -69,19 +69,20 @@ class Client {
 
  private:
   void send_hello(std::span<const std::byte> mine) {
-    wire::Hello hello;
+    protocol::Hello hello;
     hello.rank = rank_;
     hello.size = size_;
     hello.patience_ms = milliseconds_until(deadline_);
     if (reunion_ != nullptr) hello.about = reunion_->about();
     if (tree::has_children(rank_, size_)) {
-      children_.emplace(rank_, size_, wire::tree_secret(ticket_.secret), server_.socket());
+      children_.emplace(rank_, size_, protocol::tree_secret(ticket_.secret), server_.socket());
       hello.listens = children_->endpoint();
     }
-    say(wire::frame(server_.session(), wire::FrameType::hello, {wire::bytes_of(hello), mine}));
+    say(protocol::frame(server_.session(), protocol::FrameType::hello,
+                        {protocol::bytes_of(hello), mine}));
   }
 
-  void say(const wire::Buffer& frame) { server_.say(frame, deadline_); }
+  void say(const protocol::Buffer& frame) { server_.say(frame, deadline_); }
 
   // --- the roster's way ---
 
@@ -140,14 +141,14 @@ class Client {
         continue;
       }
       switch (reader_.read(server_.socket(), server_.session())) {
-        case wire::FrameResult::more:
+        case protocol::FrameResult::more:
           return;
-        case wire::FrameResult::closed:
+        case protocol::FrameResult::closed:
           server_.check(IoResult::closed);
           break;
-        case wire::FrameResult::wrong:
+        case protocol::FrameResult::wrong:
           server_.throw_garbled();
-        case wire::FrameResult::whole:
+        case protocol::FrameResult::whole:
           hear_frame();
           break;
       }
@@ -155,18 +156,18 @@ class Client {
   }
 
   void hear_frame() {
-    if (reader_.type() == wire::FrameType::failed) {
-      const auto failure = wire::failure_in(reader_.payload(), wire::kMaxRanks);
+    if (reader_.type() == protocol::FrameType::failed) {
+      const auto failure = protocol::failure_in(reader_.payload(), protocol::kMaxRanks);
       if (!failure) server_.throw_garbled();
       throw Error(*failure);
     }
-    if (reader_.type() == wire::FrameType::placement && !placement_) {
-      placement_ = reader_.payload_as<wire::Placement>();
-      if (!placement_ || !wire::may_be_roster(placement_->roster_bytes, size_))
+    if (reader_.type() == protocol::FrameType::placement && !placement_) {
+      placement_ = reader_.payload_as<protocol::Placement>();
+      if (!placement_ || !protocol::may_be_roster(placement_->roster_bytes, size_))
         server_.throw_garbled();
       return find_parent();
     }
-    if (reader_.type() != wire::FrameType::go || !roster_) server_.throw_garbled();
+    if (reader_.type() != protocol::FrameType::go || !roster_) server_.throw_garbled();
     met_ = true;
   }
 
@@ -178,19 +179,19 @@ class Client {
       bytes_.resize(bytes);
       return;
     }
-    const auto address = wire::address_of(placement_->parent);
+    const auto address = protocol::address_of(placement_->parent);
     if (!address) server_.throw_garbled();
     const Deadline now = Clock::now();
     const Deadline patience =
         now + std::min<Clock::duration>(kParentPatience, (deadline_ - now) / 2);
-    parent_.emplace(parent, *address, wire::tree_secret(ticket_.secret),
-                    wire::Child{rank_, placement_->nonce}, bytes, patience);
+    parent_.emplace(parent, *address, protocol::tree_secret(ticket_.secret),
+                    protocol::Child{rank_, placement_->nonce}, bytes, patience);
     ask_parent();
   }
 
   /// The roster has come: passes it on, and tells the server.
   void take(std::vector<std::byte> bytes) {
-    if (!wire::equal(wire::roster_hash(bytes), placement_->roster_hash)) {
+    if (!protocol::equal(protocol::roster_hash(bytes), placement_->roster_hash)) {
       const int parent = tree::parent(rank_, size_);
       const std::string from =
           parent == tree::kServer ? "the server" : fmt::format("rank {}", parent);
@@ -204,17 +205,17 @@ class Client {
     }
     roster_ = Roster::from(std::move(bytes), size_);
     if (!roster_) server_.throw_garbled();
-    roster_->session_secret = wire::session_secret(ticket_.secret, placement_->nonce);
-    say(wire::frame(server_.session(), wire::FrameType::have, {}));
+    roster_->session_secret = protocol::session_secret(ticket_.secret, placement_->nonce);
+    say(protocol::frame(server_.session(), protocol::FrameType::have, {}));
   }
 
   /// The server tells it to everybody, this rank too.
   void report(const Error& error) {
     const std::uint64_t number = reunion_ == nullptr ? 0 : reunion_->about().number;
-    say(wire::failure_frame(server_.session(), wire::FrameType::trouble, error, number));
+    say(protocol::failure_frame(server_.session(), protocol::FrameType::trouble, error, number));
   }
 
-  const wire::Ticket ticket_;
+  const protocol::Ticket ticket_;
   const std::string me_;
   const std::string who_;
   const Reunion* const reunion_;  // null: the ranks meet by a unique id
@@ -223,8 +224,8 @@ class Client {
   Deadline deadline_;
 
   RendezvousConnection server_;
-  wire::FrameReader reader_;
-  std::optional<wire::Placement> placement_;
+  protocol::FrameReader reader_;
+  std::optional<protocol::Placement> placement_;
   bool from_server_ = false;  // the server sends the roster next
   std::vector<std::byte> bytes_;
   std::size_t received_ = 0;
@@ -238,11 +239,11 @@ class Client {
 
 Roster rendezvous(const UniqueId& id, int rank, int size, std::span<const std::byte> mine,
                   std::chrono::nanoseconds timeout, const Reunion* reunion) {
-  if (size < 1 || size > wire::kMaxRanks || rank < 0 || rank >= size) {
+  if (size < 1 || size > protocol::kMaxRanks || rank < 0 || rank >= size) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rendezvous: there is no rank {} of {}: ranks count from 0 to size - 1 "
                             "(at most {} ranks)",
-                            rank, size, wire::kMaxRanks));
+                            rank, size, protocol::kMaxRanks));
   }
   if (timeout <= 0ns) {
     throw Error(ErrorCode::invalid_argument,

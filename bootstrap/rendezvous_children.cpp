@@ -26,7 +26,7 @@ constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstChild = kListene
 
 }  // namespace
 
-RendezvousChildren::RendezvousChildren(int rank, int size, const wire::Bytes32& secret,
+RendezvousChildren::RendezvousChildren(int rank, int size, const protocol::Bytes32& secret,
                                        const FileDescriptor& server)
     : rank_(rank),
       size_(size),
@@ -39,7 +39,7 @@ RendezvousChildren::RendezvousChildren(int rank, int size, const wire::Bytes32& 
         fmt::format("rendezvous: rank {} of {} cannot listen for other ranks{} (see `ulimit -n`)",
                     rank, size, at_which_ports()));
   }
-  endpoint_ = wire::endpoint_of(bound_address(listener_));
+  endpoint_ = protocol::endpoint_of(bound_address(listener_));
   watch(epoll_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
 }
 
@@ -97,12 +97,12 @@ void RendezvousChildren::serve_child(std::uint64_t who) {
 }
 
 bool RendezvousChildren::hear(std::uint64_t who, Child& child) {
-  const wire::FrameResult result = child.reader.read(child.socket, child.session);
-  if (result == wire::FrameResult::more) return true;
-  if (result != wire::FrameResult::whole || child.reader.type() != wire::FrameType::child) {
+  const protocol::FrameResult result = child.reader.read(child.socket, child.session);
+  if (result == protocol::FrameResult::more) return true;
+  if (result != protocol::FrameResult::whole || child.reader.type() != protocol::FrameType::child) {
     return false;
   }
-  const auto said = child.reader.payload_as<wire::Child>();
+  const auto said = child.reader.payload_as<protocol::Child>();
   if (!said || said->rank < tree::first_child(rank_, size_) ||
       said->rank >= tree::end_child(rank_, size_)) {
     return false;
@@ -115,7 +115,7 @@ bool RendezvousChildren::hear(std::uint64_t who, Child& child) {
   return !roster_ || feed(who, child);
 }
 
-void RendezvousChildren::give(wire::Buffer roster, const wire::Bytes32& nonce) {
+void RendezvousChildren::give(protocol::Buffer roster, const protocol::Bytes32& nonce) {
   roster_ = std::move(roster);
   nonce_ = nonce;
   for (auto child = children_.begin(); child != children_.end();) {

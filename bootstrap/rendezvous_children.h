@@ -20,26 +20,27 @@ class RendezvousChildren {
 
   /// Listens at the address of this host that leads to `server`; ranks reach each other the same
   /// way. Throws Error(system).
-  RendezvousChildren(int rank, int size, const wire::Bytes32& secret, const FileDescriptor& server);
+  RendezvousChildren(int rank, int size, const protocol::Bytes32& secret,
+                     const FileDescriptor& server);
 
-  wire::Endpoint endpoint() const { return endpoint_; }
+  protocol::Endpoint endpoint() const { return endpoint_; }
   /// Readable (poll(2)) when there is work.
   int descriptor() const { return epoll_.fd(); }
   Time next_wake(Time now) const;
   /// Does the work at hand, without waiting.
   void serve(Time now);
   /// From now on children of the job with `nonce` get `roster`.
-  void give(wire::Buffer roster, const wire::Bytes32& nonce);
+  void give(protocol::Buffer roster, const protocol::Bytes32& nonce);
 
  private:
   struct Child {
     FileDescriptor socket;
-    wire::Session session;
+    protocol::Session session;
     Time since;
-    wire::FrameReader reader;
-    wire::Outbox outbox;
-    wire::Child said;  // rank -1: nothing yet
-    bool fed = false;  // the roster is in the outbox
+    protocol::FrameReader reader;
+    protocol::Outbox outbox;
+    protocol::Child said;  // rank -1: nothing yet
+    bool fed = false;      // the roster is in the outbox
   };
   using Children = std::unordered_map<std::uint64_t, Child>;
 
@@ -54,13 +55,13 @@ class RendezvousChildren {
   const int size_;
   FileDescriptor listener_;
   FileDescriptor epoll_;
-  wire::Endpoint endpoint_;
+  protocol::Endpoint endpoint_;
   WaitingRoom waiting_room_;
   bool accepting_ = true;
   Children children_;
   std::uint64_t next_child_;
-  wire::Buffer roster_;
-  wire::Bytes32 nonce_{};
+  protocol::Buffer roster_;
+  protocol::Bytes32 nonce_{};
 };
 
 }  // namespace tutti

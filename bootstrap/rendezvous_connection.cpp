@@ -26,7 +26,7 @@ constexpr std::string_view kGone =
 
 }  // namespace
 
-RendezvousConnection::RendezvousConnection(const wire::Ticket& ticket, std::string who,
+RendezvousConnection::RendezvousConnection(const protocol::Ticket& ticket, std::string who,
                                            const Reunion* reunion)
     : ticket_(ticket), where_(to_string(ticket.address)), who_(std::move(who)), reunion_(reunion) {}
 
@@ -68,7 +68,7 @@ bool RendezvousConnection::introduce(Deadline deadline) {
       throw Error(ErrorCode::mismatch,
                   fmt::format("{}: the server at {} speaks version {} of the protocol, this rank "
                               "version {}: all ranks need the same Tutti",
-                              who_, where_, attempt.version(), wire::kVersion));
+                              who_, where_, attempt.version(), protocol::kVersion));
     case Introduction::Reason::rejected:
       // A busy server may close an honest rank's connection.
       if (++rejections_ == 1) rejected_since_ = Clock::now();
@@ -110,7 +110,7 @@ bool RendezvousConnection::may_come_back(int error) {
                      error);
 }
 
-void RendezvousConnection::say(const wire::Buffer& frame, Deadline deadline) const {
+void RendezvousConnection::say(const protocol::Buffer& frame, Deadline deadline) const {
   check(write_exactly(socket_, *frame, deadline));
 }
 

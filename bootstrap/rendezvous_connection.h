@@ -16,14 +16,14 @@ namespace tutti {
 class RendezvousConnection {
  public:
   /// `who`: the rank, for messages. `reunion`: as rendezvous() takes it; it outlives this.
-  RendezvousConnection(const wire::Ticket& ticket, std::string who, const Reunion* reunion);
+  RendezvousConnection(const protocol::Ticket& ticket, std::string who, const Reunion* reunion);
 
   /// Connects, and proves both sides to each other. Makes attempts while that may still succeed.
   /// Throws Error, at `deadline` at the latest.
   void open(Deadline deadline);
   const FileDescriptor& socket() const { return socket_; }
-  const wire::Session& session() const { return session_; }
-  void say(const wire::Buffer& frame, Deadline deadline) const;
+  const protocol::Session& session() const { return session_; }
+  void say(const protocol::Buffer& frame, Deadline deadline) const;
 
   /// Throws Error where the server has gone, or has not answered in time.
   void check(IoResult result) const;
@@ -40,13 +40,13 @@ class RendezvousConnection {
   bool may_come_back(int error);
   [[noreturn]] void throw_first_gone(std::string_view why) const;
 
-  const wire::Ticket ticket_;
+  const protocol::Ticket ticket_;
   const std::string where_;
   const std::string who_;
   const Reunion* const reunion_;  // null: the ranks meet by a unique id
 
   FileDescriptor socket_;
-  wire::Session session_;
+  protocol::Session session_;
   Clock::duration pause_ = std::chrono::milliseconds(2);
   Clock::time_point refused_since_{};
   Clock::time_point rejected_since_{};

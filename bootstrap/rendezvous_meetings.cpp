@@ -75,23 +75,23 @@ void RendezvousMeetings::lost(const Member& member) {
 
 void RendezvousMeetings::hear(std::uint64_t who) {
   Member& member = members_.at(who);
-  const wire::FrameReader& frame = member.reader;
-  if (!member.greeted && frame.type() == wire::FrameType::hello &&
-      frame.payload().size() >= sizeof(wire::Hello)) {
+  const protocol::FrameReader& frame = member.reader;
+  if (!member.greeted && frame.type() == protocol::FrameType::hello &&
+      frame.payload().size() >= sizeof(protocol::Hello)) {
     return join(who);
   }
-  if (!member.greeted && frame.type() == wire::FrameType::trouble) return refuse(who);
-  if (!member.greeted && frame.type() == wire::FrameType::question && appointments_) {
+  if (!member.greeted && frame.type() == protocol::FrameType::trouble) return refuse(who);
+  if (!member.greeted && frame.type() == protocol::FrameType::question && appointments_) {
     return answer_question(who);
   }
   if (!member.meeting) return members_.lose(who);
   const std::shared_ptr<Meeting> meeting = member.meeting;
-  const auto failure = frame.type() == wire::FrameType::trouble
-                           ? wire::failure_in(frame.payload(), meeting->round.size())
+  const auto failure = frame.type() == protocol::FrameType::trouble
+                           ? protocol::failure_in(frame.payload(), meeting->round.size())
                            : std::nullopt;
   if (failure) {
     meeting->round.fail(*failure);
-  } else if (frame.type() == wire::FrameType::have && frame.payload().empty() &&
+  } else if (frame.type() == protocol::FrameType::have && frame.payload().empty() &&
              meeting->round.phase() != RendezvousRound::Phase::joining) {
     meeting->round.have(member.rank);
   } else {
@@ -102,7 +102,7 @@ void RendezvousMeetings::hear(std::uint64_t who) {
 
 void RendezvousMeetings::join(std::uint64_t who) {
   Member& member = members_.at(who);
-  wire::Hello hello;
+  protocol::Hello hello;
   std::memcpy(static_cast<void*>(&hello), member.reader.payload().data(), sizeof hello);
   members_.greet(who);
   member.rank = hello.rank;
@@ -146,8 +146,8 @@ std::shared_ptr<Meeting> RendezvousMeetings::next_meeting(std::uint64_t number) 
 
 void RendezvousMeetings::refuse(std::uint64_t who) {
   const auto payload = members_.at(who).reader.payload();
-  const auto failure = wire::failure_in(payload, wire::kMaxRanks);
-  const std::uint64_t number = wire::number_in(payload);
+  const auto failure = protocol::failure_in(payload, protocol::kMaxRanks);
+  const std::uint64_t number = protocol::number_in(payload);
   members_.remove(who);
   if (!failure || owner_.is_closing() || (number != 0 && !appointments_) ||
       failed_.contains(number)) {
@@ -171,7 +171,7 @@ void RendezvousMeetings::settle(const std::shared_ptr<Meeting>& meeting) {
     end(meeting);
   } else if (round.phase() == RendezvousRound::Phase::met) {
     for (const std::uint64_t who : members_.of(meeting)) {
-      members_.answer(who, wire::frame(members_.at(who).session, wire::FrameType::go, {}));
+      members_.answer(who, protocol::frame(members_.at(who).session, protocol::FrameType::go, {}));
     }
     end(meeting);
   } else {
@@ -188,17 +188,17 @@ void RendezvousMeetings::settle(const std::shared_ptr<Meeting>& meeting) {
 void RendezvousMeetings::place(const std::shared_ptr<Meeting>& meeting) {
   const int size = meeting->round.size();
   meeting->roster = std::make_shared<const std::vector<std::byte>>(meeting->round.roster());
-  wire::Placement placement;
-  wire::fill_random(placement.nonce);
+  protocol::Placement placement;
+  protocol::fill_random(placement.nonce);
   placement.roster_bytes = meeting->roster->size();
-  placement.roster_hash = wire::roster_hash(*meeting->roster);
+  placement.roster_hash = protocol::roster_hash(*meeting->roster);
   for (const std::uint64_t who : members_.of(meeting)) {
     Member& member = members_.at(who);
     const int parent = tree::parent(member.rank, size);
     const bool here = parent == tree::kServer;
-    placement.parent = here ? wire::Endpoint{} : meeting->round.endpoint(parent);
-    member.outbox.add(
-        wire::frame(member.session, wire::FrameType::placement, {wire::bytes_of(placement)}));
+    placement.parent = here ? protocol::Endpoint{} : meeting->round.endpoint(parent);
+    member.outbox.add(protocol::frame(member.session, protocol::FrameType::placement,
+                                      {protocol::bytes_of(placement)}));
     if (here) member.outbox.add(meeting->roster);
   }
   // Sent after all have one: a member that is gone ends the round.

@@ -23,7 +23,7 @@ namespace tutti {
 /// A round, and what its ranks are sent.
 struct Meeting {
   RendezvousRound round;
-  wire::Buffer roster;                  // once all have joined
+  protocol::Buffer roster;              // once all have joined
   int hellos = 0;                       // that have come
   std::unique_ptr<RollCall> roll_call;  // where this rank is the first of a list of handles
 };

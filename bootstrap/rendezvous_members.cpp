@@ -23,7 +23,7 @@ constexpr auto kMemberPatience =
 
 }  // namespace
 
-void RendezvousMembers::admit(FileDescriptor socket, const wire::Session& session,
+void RendezvousMembers::admit(FileDescriptor socket, const protocol::Session& session,
                               Clock::time_point now) {
   auto member = std::make_unique<Member>();
   member->socket = std::move(socket);
@@ -56,9 +56,9 @@ bool RendezvousMembers::serve(std::uint64_t who, std::uint32_t events) {
     return false;
   }
   switch (member.reader.read(member.socket, member.session)) {
-    case wire::FrameResult::more:
+    case protocol::FrameResult::more:
       return false;
-    case wire::FrameResult::whole:
+    case protocol::FrameResult::whole:
       return true;
     default:
       lose(who);
@@ -104,7 +104,7 @@ bool RendezvousMembers::send(std::uint64_t who) {
   return true;
 }
 
-void RendezvousMembers::answer(std::uint64_t who, wire::Buffer frame) {
+void RendezvousMembers::answer(std::uint64_t who, protocol::Buffer frame) {
   Member& member = at(who);
   member.answered = true;
   member.outbox.add(std::move(frame));
@@ -116,7 +116,7 @@ void RendezvousMembers::answer(std::uint64_t who, const Error& error, Clock::tim
   hurried_ += !member.hurried();
   member.lingers = true;
   member.since = now;
-  answer(who, wire::failure_frame(member.session, wire::FrameType::failed, error));
+  answer(who, protocol::failure_frame(member.session, protocol::FrameType::failed, error));
 }
 
 void RendezvousMembers::expire(Clock::time_point now) {

@@ -25,10 +25,10 @@ struct Member {
   using Clock = std::chrono::steady_clock;
 
   FileDescriptor socket;
-  wire::Session session;
+  protocol::Session session;
   Clock::time_point since;  // when it came, or was told of a failure
-  wire::FrameReader reader;
-  wire::Outbox outbox;
+  protocol::FrameReader reader;
+  protocol::Outbox outbox;
   int rank = -1;                     // as it said
   std::shared_ptr<Meeting> meeting;  // that it has joined
   bool greeted = false;              // its hello has come
@@ -51,7 +51,7 @@ class RendezvousMembers {
   RendezvousMembers(const FileDescriptor& epoll, std::uint64_t first, OnLost on_lost)
       : epoll_(epoll), next_(first), on_lost_(std::move(on_lost)) {}
 
-  void admit(FileDescriptor socket, const wire::Session& session, Clock::time_point now);
+  void admit(FileDescriptor socket, const protocol::Session& session, Clock::time_point now);
   bool has(std::uint64_t who) const { return members_.contains(who); }
   Member& at(std::uint64_t who) { return *members_.at(who); }
   /// The members of `meeting` that wait for an answer.
@@ -67,7 +67,7 @@ class RendezvousMembers {
   /// Sends what the socket takes. False: the member is not here any more.
   bool send(std::uint64_t who);
   /// The last word to a member, which then leaves.
-  void answer(std::uint64_t who, wire::Buffer frame);
+  void answer(std::uint64_t who, protocol::Buffer frame);
   void answer(std::uint64_t who, const Error& error, Clock::time_point now);
 
   /// Members that have some seconds only: to say hello, or to leave after a failure.

@@ -40,7 +40,7 @@ bool is_final(const Introduction& attempt) {
 }  // namespace
 
 RendezvousParent::RendezvousParent(int rank, const SocketAddress& address,
-                                   const wire::Bytes32& secret, const wire::Child& me,
+                                   const protocol::Bytes32& secret, const protocol::Child& me,
                                    std::size_t roster_bytes, Time patience)
     : rank_(rank),
       address_(address),
@@ -72,8 +72,8 @@ RendezvousParent::State RendezvousParent::step(Time now) {
   if (attempt_.state() == Introduction::State::done) {
     refused_since_ = {};
     if (!introduced_) {
-      const auto frame =
-          wire::frame(attempt_.session(), wire::FrameType::child, {wire::bytes_of(me_)});
+      const auto frame = protocol::frame(attempt_.session(), protocol::FrameType::child,
+                                         {protocol::bytes_of(me_)});
       // Only 64 bytes were sent before, so there is room: this does not wait.
       introduced_ = write_exactly(attempt_.socket(), *frame, Deadline{}) == IoResult::done;
       if (!introduced_) try_again(now);
@@ -118,7 +118,7 @@ std::string RendezvousParent::problem() const {
       return "what answers there is not Tutti";
     case Reason::other_version:
       return fmt::format("it speaks version {} of the protocol, not {}", attempt_.version(),
-                         wire::kVersion);
+                         protocol::kVersion);
     case Reason::wrong_answer:
       return "what answers there does not know the job's secret";
     case Reason::none:

@@ -20,8 +20,8 @@ class RendezvousParent {
 
   /// `rank` is the parent's, `secret` the tree's. Gives up if the two have not proved themselves to
   /// each other before `patience`.
-  RendezvousParent(int rank, const SocketAddress& address, const wire::Bytes32& secret,
-                   const wire::Child& me, std::size_t roster_bytes, Time patience);
+  RendezvousParent(int rank, const SocketAddress& address, const protocol::Bytes32& secret,
+                   const protocol::Child& me, std::size_t roster_bytes, Time patience);
 
   enum class State { under_way, whole, failed };
   State step(Time now);
@@ -40,8 +40,8 @@ class RendezvousParent {
 
   const int rank_;
   const SocketAddress address_;
-  const wire::Bytes32 secret_;
-  const wire::Child me_;
+  const protocol::Bytes32 secret_;
+  const protocol::Child me_;
   const Time patience_;
   Introduction attempt_;
   bool pausing_ = false;

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-namespace tutti::wire {
+namespace tutti::protocol {
 namespace {
 
 constexpr std::array<char, 8> kIdMagic{'t', 'u', 't', 't', 'i', '-', 'i', 'd'};
@@ -168,12 +168,12 @@ std::string list_ranks(std::span<const int> ranks) {
   return text;
 }
 
-}  // namespace tutti::wire
+}  // namespace tutti::protocol
 
 namespace tutti {
 
 std::optional<Roster> Roster::from(std::vector<std::byte> bytes, int size) {
-  if (!wire::may_be_roster(bytes.size(), size)) return std::nullopt;
+  if (!protocol::may_be_roster(bytes.size(), size)) return std::nullopt;
   Roster roster;
   const auto ranks = static_cast<std::size_t>(size);
   roster.begins_.resize(ranks + 1);

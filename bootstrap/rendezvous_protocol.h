@@ -36,7 +36,7 @@
 #include "transport/handshake.h"
 #include "transport/socket.h"
 
-namespace tutti::wire {
+namespace tutti::protocol {
 
 constexpr int kMaxRanks = 1 << 20;
 constexpr std::size_t kMaxErrorText = 512;
@@ -119,4 +119,4 @@ Bytes32 tree_secret(const Bytes32& id_secret);
 /// "rank 3", "ranks 3 and 5", "ranks 3, 5, 6 and 12 more".
 std::string list_ranks(std::span<const int> ranks);
 
-}  // namespace tutti::wire
+}  // namespace tutti::protocol

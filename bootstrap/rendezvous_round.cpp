@@ -10,17 +10,17 @@
 
 namespace tutti {
 
-std::optional<Error> RendezvousRound::join(const wire::Hello& hello,
+std::optional<Error> RendezvousRound::join(const protocol::Hello& hello,
                                            std::span<const std::byte> card,
                                            const std::string& from) {
-  if (hello.size < 1 || hello.size > wire::kMaxRanks || hello.rank < 0 ||
+  if (hello.size < 1 || hello.size > protocol::kMaxRanks || hello.rank < 0 ||
       hello.rank >= hello.size || hello.patience_ms < 0) {
     return Error(ErrorCode::invalid_argument,
                  fmt::format("rendezvous: rank {} of {} cannot exist (at most {} ranks)",
-                             hello.rank, hello.size, wire::kMaxRanks));
+                             hello.rank, hello.size, protocol::kMaxRanks));
   }
   if (card.size() > kMaxCardBytes ||
-      (tree::has_children(hello.rank, hello.size) && !wire::address_of(hello.listens))) {
+      (tree::has_children(hello.rank, hello.size) && !protocol::address_of(hello.listens))) {
     return Error(ErrorCode::internal,
                  fmt::format("rendezvous: rank {} of {} sent a card of {} bytes, or no address",
                              hello.rank, hello.size, card.size()),
@@ -83,7 +83,7 @@ void RendezvousRound::leave(int rank) {
   std::string meanwhile = " while the ranks' cards were passed round";
   if (phase_ == Phase::joining) {
     auto absent = missing();
-    meanwhile = absent.empty() ? "" : ", while waiting for " + wire::list_ranks(absent);
+    meanwhile = absent.empty() ? "" : ", while waiting for " + protocol::list_ranks(absent);
   }
   members_.erase(rank);
   failure_ = Error(
@@ -102,7 +102,7 @@ void RendezvousRound::expire(std::string_view trouble) {
       ErrorCode::timed_out,
       fmt::format("rendezvous: {} of {} did not {}{}{}; look at whether they {}, and at what they "
                   "report",
-                  wire::list_ranks(late), size_,
+                  protocol::list_ranks(late), size_,
                   joining ? "appear in time (the others did)"
                           : "take the ranks' cards, or pass them on, in time",
                   trouble.empty() ? "" : ": ", trouble,
@@ -113,7 +113,7 @@ void RendezvousRound::expire(std::string_view trouble) {
 std::vector<std::byte> RendezvousRound::roster() const {
   std::vector<std::vector<std::byte>> cards(members_.size());
   for (const auto& [rank, member] : members_) cards[static_cast<std::size_t>(rank)] = member.card;
-  return wire::roster_bytes(cards);
+  return protocol::roster_bytes(cards);
 }
 
 std::vector<int> RendezvousRound::missing() const {

@@ -25,7 +25,7 @@ class RendezvousRound {
 
   /// `from` is the address of the rank's connection, for messages. Fields of the hello are
   /// untrusted. A returned error concerns this hello alone; the round goes on without it.
-  std::optional<Error> join(const wire::Hello& hello, std::span<const std::byte> card,
+  std::optional<Error> join(const protocol::Hello& hello, std::span<const std::byte> card,
                             const std::string& from);
   /// `rank` has the roster.
   void have(int rank);
@@ -49,12 +49,12 @@ class RendezvousRound {
   /// Once all have joined: what each of them gets, and the address at which the children of `rank`
   /// find it.
   std::vector<std::byte> roster() const;
-  const wire::Endpoint& endpoint(int rank) const { return members_.at(rank).listens; }
+  const protocol::Endpoint& endpoint(int rank) const { return members_.at(rank).listens; }
 
  private:
   struct Member {
     std::vector<std::byte> card;
-    wire::Endpoint listens;
+    protocol::Endpoint listens;
     std::string from;
     bool has_roster = false;
   };

@@ -41,7 +41,7 @@ constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kStop = kListener + 1,
 
 class Server : Reactor::Handler, RendezvousMeetings::Owner {
  public:
-  Server(FileDescriptor listener, const wire::Bytes32& secret, Rounds rounds,
+  Server(FileDescriptor listener, const protocol::Bytes32& secret, Rounds rounds,
          std::chrono::nanoseconds life, std::shared_ptr<Appointments> appointments = nullptr)
       : listener_(std::move(listener)),
         rounds_(rounds),
@@ -208,12 +208,12 @@ FileDescriptor listen_for_meetings(const std::string& address) {
 
 UniqueId serve(FileDescriptor listener, Rounds rounds, std::chrono::nanoseconds life,
                const std::shared_ptr<Appointments>& appointments) {
-  wire::Ticket ticket{bound_address(listener), {}};
-  wire::fill_random(ticket.secret);
+  protocol::Ticket ticket{bound_address(listener), {}};
+  protocol::fill_random(ticket.secret);
   const auto server =
       std::make_shared<Server>(std::move(listener), ticket.secret, rounds, life, appointments);
   run_in_background("tutti-rendezv", [server](int stop_fd) { server->run(stop_fd); });
-  return wire::encode(ticket);
+  return protocol::encode(ticket);
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ std::optional<Error> RollCall::step(const std::function<bool(int)>& is_missing, 
 }
 
 void RollCall::call(int rank, Absent& absent, Time now) {
-  const wire::Ticket place = wire::decode(call_->list[static_cast<std::size_t>(rank)].id);
+  const protocol::Ticket place = protocol::decode(call_->list[static_cast<std::size_t>(rank)].id);
   absent.attempt = Introduction(place.address, place.secret);
   absent.asked = false;
   absent.again = now + kAskAgain;
@@ -71,18 +71,18 @@ std::optional<Error> RollCall::go_on(int rank, Absent& absent) {
     if (!attempt.ended()) attempt.step();
     if (attempt.state() == Introduction::State::failed) return failed(rank, absent);
     if (attempt.state() != Introduction::State::done) return std::nullopt;
-    const wire::Buffer question =
-        wire::frame(attempt.session(), wire::FrameType::question, {wire::bytes_of(call_->about)});
+    const protocol::Buffer question = protocol::frame(
+        attempt.session(), protocol::FrameType::question, {protocol::bytes_of(call_->about)});
     // A small frame over a new connection: there is room. One that is lost says so when it is read.
     write_exactly(attempt.socket(), *question, Deadline{});
     absent.asked = true;
   }
   switch (absent.reader.read(attempt.socket(), attempt.session())) {
-    case wire::FrameResult::more:
+    case protocol::FrameResult::more:
       return std::nullopt;
-    case wire::FrameResult::whole:
-      if (absent.reader.type() == wire::FrameType::failed) {
-        const auto said = wire::failure_in(absent.reader.payload(), wire::kMaxRanks);
+    case protocol::FrameResult::whole:
+      if (absent.reader.type() == protocol::FrameType::failed) {
+        const auto said = protocol::failure_in(absent.reader.payload(), protocol::kMaxRanks);
         if (said) return Error(said->code(), said->what(), rank);
       }
       return gone(rank, "what listens there says nonsense");
@@ -122,7 +122,7 @@ Error RollCall::gone(int rank, const std::string& why) const {
   const Handle& handle = call_->list[static_cast<std::size_t>(rank)];
   return Error(ErrorCode::peer_lost,
                fmt::format("rank {} ({}) is gone: {} ({})", rank, handle.process(), why,
-                           to_string(wire::decode(handle.id).address)),
+                           to_string(protocol::decode(handle.id).address)),
                rank);
 }
 

@@ -37,7 +37,7 @@ class RollCall {
   struct Absent {
     Introduction attempt;
     bool asked = false;
-    wire::FrameReader reader;
+    protocol::FrameReader reader;
     int rejections = 0;
     Time again{};
   };

@@ -28,7 +28,8 @@ std::string address_for_strangers(const std::string& interfaces) {
   if (setting_integer(kElasticVariable) < 0 || launcher.empty() || is_chosen) {
     return MeetingPlace::among_hosts().address;
   }
-  return host_text(own_address(wire::decode(unique_id_from_string(launcher)).address, interfaces));
+  return host_text(
+      own_address(protocol::decode(unique_id_from_string(launcher)).address, interfaces));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace {
 
 /// The same in every build, whatever its C++ library: ranks compare it.
 std::uint64_t identity_of(std::string_view text) {
-  const wire::Bytes32 digest = wire::hash({}, "plan", {std::as_bytes(std::span(text))});
+  const protocol::Bytes32 digest = protocol::hash({}, "plan", {std::as_bytes(std::span(text))});
   std::uint64_t identity = 0;
   for (std::size_t i = 0; i < sizeof identity; ++i) {
     identity = identity << 8 | std::to_integer<std::uint64_t>(digest[i]);

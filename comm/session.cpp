@@ -65,7 +65,7 @@ struct Met {
   int rank = 0;
   std::span<const SessionCard> cards;  // by rank
   std::vector<int> numbers;            // of the ranks as peers
-  wire::Bytes32 secret;                // of the place
+  protocol::Bytes32 secret;            // of the place
 };
 
 /// Makes the ranks of the meeting known to `network`.
@@ -102,8 +102,8 @@ void begin(Network* network, const HostPeers& host_peers, const Met& met) {
 /// Connects to everybody and makes the segments. `network`: as the card says, or null. `name`: of
 /// the communicator; none: one that nobody has known before.
 Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network> network, int rank,
-                std::span<const SessionCard> cards, const wire::Bytes32& place_secret,
-                const wire::Bytes32& session_secret, const Options& options, Deadline deadline,
+                std::span<const SessionCard> cards, const protocol::Bytes32& place_secret,
+                const protocol::Bytes32& session_secret, const Options& options, Deadline deadline,
                 std::optional<std::uint64_t> name = {}) {
   std::vector<HostPeerAddress> addresses;
   std::vector<std::uint64_t> keys;
@@ -158,7 +158,7 @@ Session meet_and_connect(const MeetingCall& call, const Options& options,
   const Deadline deadline = deadline_after(options.rendezvous_timeout);
   const auto shown =
       show_meeting(call.rank, call.size, std::hash<std::string>{}(to_string(call.id)));
-  const wire::Ticket place = wire::decode(call.id);
+  const protocol::Ticket place = protocol::decode(call.id);
   std::shared_ptr<Network> network;
   SessionCard mine;
   try {
@@ -170,7 +170,7 @@ Session meet_and_connect(const MeetingCall& call, const Options& options,
     refuse_rendezvous(call.id, call.rank, call.size, error, call.reunion);
     throw;
   }
-  const Roster roster = rendezvous(call.id, call.rank, call.size, wire::bytes_of(mine),
+  const Roster roster = rendezvous(call.id, call.rank, call.size, protocol::bytes_of(mine),
                                    options.rendezvous_timeout, call.reunion);
   cards.resize(static_cast<std::size_t>(call.size));
   for (int r = 0; r < call.size; ++r) {
@@ -235,8 +235,8 @@ Session open_subsession(RankGroup& parent, const Geometry& geometry,
 std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
   const int size = static_cast<int>(options.size());
   const Geometry geometry = geometry_of(options.front(), 0);
-  wire::Bytes32 secret;  // of sockets, which there are with TUTTI_APART alone
-  wire::fill_random(secret);
+  protocol::Bytes32 secret;  // of sockets, which there are with TUTTI_APART alone
+  protocol::fill_random(secret);
   std::vector<std::shared_ptr<Membership>> memberships;
   std::vector<std::shared_ptr<Network>> networks;
   std::vector<SessionCard> cards;

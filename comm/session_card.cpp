@@ -18,15 +18,16 @@ namespace tutti {
 namespace {
 
 /// Covers `key`, or uncovers a covered one.
-wire::Bytes32 covered(wire::Bytes32 key, const wire::Bytes32& salt, const wire::Bytes32& secret) {
-  const wire::Bytes32 cover = wire::hash(secret, "network key", {salt});
+protocol::Bytes32 covered(protocol::Bytes32 key, const protocol::Bytes32& salt,
+                          const protocol::Bytes32& secret) {
+  const protocol::Bytes32 cover = protocol::hash(secret, "network key", {salt});
   for (std::size_t i = 0; i < key.size(); ++i) key[i] ^= cover[i];
   return key;
 }
 
-HiddenKey hidden(const wire::Bytes32& key, const wire::Bytes32& secret) {
+HiddenKey hidden(const protocol::Bytes32& key, const protocol::Bytes32& secret) {
   HiddenKey h;
-  wire::fill_random(h.salt);
+  protocol::fill_random(h.salt);
   h.bytes = covered(key, h.salt, secret);
   return h;
 }
@@ -44,7 +45,7 @@ int node_of(const topology::Graph& graph, int gpu) {
 }
 
 SessionCard card_of(const Geometry& g, HostPeers& host_peers, const Network* network,
-                    const wire::Bytes32& secret, const Options& options) {
+                    const protocol::Bytes32& secret, const Options& options) {
   SessionCard card;
   card.windows = g.windows ? 1 : 0;
   card.round_once = g.round_once ? 1 : 0;
@@ -70,7 +71,7 @@ SessionCard card_of(const Geometry& g, HostPeers& host_peers, const Network* net
   return card;
 }
 
-wire::Bytes32 network_key_in(const SessionCard& card, const wire::Bytes32& secret) {
+protocol::Bytes32 network_key_in(const SessionCard& card, const protocol::Bytes32& secret) {
   return covered(card.network_key.bytes, card.network_key.salt, secret);
 }
 

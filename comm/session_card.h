@@ -20,8 +20,8 @@ namespace tutti {
 /// The key of a rank's network. The other ranks of a meeting are to know it; a reader of what they
 /// hand round is not.
 struct HiddenKey {
-  wire::Bytes32 salt{};
-  wire::Bytes32 bytes{};
+  protocol::Bytes32 salt{};
+  protocol::Bytes32 bytes{};
 };
 
 /// Plain bytes.
@@ -48,9 +48,9 @@ static_assert(sizeof(SessionCard) <= kMaxCardBytes);
 /// Of this rank. `network`: null where there can be no ranks on other hosts. `secret`: of the place
 /// where the ranks meet.
 SessionCard card_of(const Geometry& g, HostPeers& host_peers, const Network* network,
-                    const wire::Bytes32& secret, const Options& options);
+                    const protocol::Bytes32& secret, const Options& options);
 /// The key of the network of the rank with this card.
-wire::Bytes32 network_key_in(const SessionCard& card, const wire::Bytes32& secret);
+protocol::Bytes32 network_key_in(const SessionCard& card, const protocol::Bytes32& secret);
 
 /// Throws Error(mismatch), on all ranks alike, unless all ask for it or none does.
 void agree_on_invariance(std::span<const SessionCard> cards);

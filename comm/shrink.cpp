@@ -181,15 +181,15 @@ class Meeting {
     for (const int lost : word.lost) {
       if (lost != group_.rank() && is_gone(lost)) continue;
       if (!group_.same_host(lost)) {
-        lose(lost, Loss::died, fmt::format("is lost to rank {}", rank));
+        lose(lost, Departure::died, fmt::format("is lost to rank {}", rank));
       } else if (!group_.same_host(rank) && (lost == group_.rank() || !news_may_come())) {
         // This rank is there, and so is any other of this host, unless its death shows here by
         // itself. The ranks here and a rank that has lost one of them do not meet again.
-        lose(rank, Loss::cut_off, fmt::format("has lost rank {} of this host", lost));
+        lose(rank, Departure::cut_off, fmt::format("has lost rank {} of this host", lost));
       }
     }
   }
-  void lose(int rank, Loss how, const std::string& why) {
+  void lose(int rank, Departure how, const std::string& why) {
     liveness_.lose(rank, how, why);
     look_who_is_gone();
   }

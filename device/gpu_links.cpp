@@ -109,7 +109,7 @@ GpuLinks::GpuLinks(std::shared_ptr<device::Device> gpu, const device::SegmentSha
   for (InLink* const link : ends_.in) {
     if (in_) link->look_in_exposed();
   }
-  ends_.wire->expose(ends_.group, ends_.in_key, in_ ? in_->place() : DeviceMemory{},
+  ends_.wire->expose(ends_.communicator, ends_.in_key, in_ ? in_->place() : DeviceMemory{},
                      in_ ? in_->memory() : nullptr);
 }
 

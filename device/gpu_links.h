@@ -57,7 +57,7 @@ class GpuLinks {
   /// The ends between two ranks, as their wire has them. They outlive this.
   struct Ends {
     Wire* wire = nullptr;
-    std::uint64_t group = 0;                // their communicator's
+    std::uint64_t communicator = 0;         // whose links these are: its id
     std::uint64_t in_key = 0, out_key = 0;  // of the memory that this rank, and the peer, exposes
     std::vector<OutLink*> out;              // by channel
     std::vector<InLink*> in;

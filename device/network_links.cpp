@@ -57,7 +57,7 @@ bool DeviceNetworkLinks::has_left(int peer) const {
 bool DeviceNetworkLinks::is_gone(int peer) const {
   const std::lock_guard lock(mutex_);
   const int member = members_[static_cast<std::size_t>(peer)];
-  return left_.contains(member) || lost_.contains(member);
+  return left_.contains(member) || gone_.contains(member);
 }
 
 void DeviceNetworkLinks::on_left(int member, std::uint64_t, int) {
@@ -65,9 +65,9 @@ void DeviceNetworkLinks::on_left(int member, std::uint64_t, int) {
   left_.insert(member);
 }
 
-void DeviceNetworkLinks::on_lost(int member, Loss, const std::string&) {
+void DeviceNetworkLinks::on_gone(int member, Departure, const std::string&) {
   const std::lock_guard lock(mutex_);
-  lost_.insert(member);
+  gone_.insert(member);
 }
 
 }  // namespace tutti

@@ -47,7 +47,7 @@ class DeviceNetworkLinks final : Network::Listener {
   bool has(int member) const override { return std::ranges::count(members_, member) > 0; }
   void on_note(int, std::uint32_t, std::span<const std::byte>) override {}
   void on_left(int member, std::uint64_t communicator, int because_of) override;
-  void on_lost(int member, Loss how, const std::string& why) override;
+  void on_gone(int member, Departure how, const std::string& why) override;
 
   const std::shared_ptr<Network> network_;
   const std::vector<int> members_;
@@ -56,7 +56,7 @@ class DeviceNetworkLinks final : Network::Listener {
   Doorbell quiet_{};  // nobody sleeps on it: the thread that moves messages looks
   bool failed_ = false;
   mutable std::mutex mutex_;   // of what follows
-  std::set<int> left_, lost_;  // numbers in the job
+  std::set<int> left_, gone_;  // numbers in the job
 };
 
 }  // namespace tutti

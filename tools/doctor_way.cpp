@@ -43,18 +43,18 @@ constexpr std::size_t kBulk = std::size_t{1} << 20;
 
 /// The host that calls says where it listens.
 struct Ask {
-  wire::Endpoint back;
+  protocol::Endpoint back;
 };
 /// What has come of the way back.
 struct WayVerdict {
   std::int32_t error = 0;  // an errno, or one of these:
   static constexpr std::int32_t kOtherAddress = -1, kStranger = -2;
   std::int32_t microseconds = 0;
-  wire::Endpoint seen;  // where the host that calls comes from
-  wire::Endpoint unused;
+  protocol::Endpoint seen;  // where the host that calls comes from
+  protocol::Endpoint unused;
 };
 
-wire::Bytes32 password() { return wire::hash({}, "tutti doctor", {}); }
+protocol::Bytes32 password() { return protocol::hash({}, "tutti doctor", {}); }
 
 std::uint16_t usual_port() {
   const PortRange range = port_range();
@@ -224,14 +224,14 @@ void test_way_to(DoctorReport& report, const std::string& to) {
   }
   report.good("to it", "connected in " + milliseconds(way.took));
 
-  const Ask ask{wire::endpoint_of(bound_address(back))};
+  const Ask ask{protocol::endpoint_of(bound_address(back))};
   const auto begun = Clock::now();
   std::vector<std::byte> bulk(kBulk);
   for (std::size_t i = 0; i < bulk.size(); ++i) bulk[i] = static_cast<std::byte>(i * 31 >> 3);
   std::vector<std::byte> returned(kBulk);
   const Deadline deadline = begun + kToCarry;
   const auto answer = [&] {
-    IoResult result = write_exactly(way.socket, wire::bytes_of(ask), deadline);
+    IoResult result = write_exactly(way.socket, protocol::bytes_of(ask), deadline);
     if (result == IoResult::done) result = write_exactly(way.socket, bulk, deadline);
     if (result == IoResult::done) result = read_exactly(way.socket, returned, deadline);
     return result;
@@ -245,7 +245,7 @@ void test_way_to(DoctorReport& report, const std::string& to) {
   const Deadline last = Clock::now() + 2 * kToConnect;
   const FileDescriptor visitor = admit(back, way.socket.fd(), last);
   WayVerdict verdict;
-  if (read_exactly(way.socket, wire::writable_bytes_of(verdict), last) != IoResult::done) {
+  if (read_exactly(way.socket, protocol::writable_bytes_of(verdict), last) != IoResult::done) {
     return report.bad("from it", "it does not say what has come of it");
   }
   if (verdict.error == 0) {
@@ -254,7 +254,7 @@ void test_way_to(DoctorReport& report, const std::string& to) {
                             milliseconds(std::chrono::microseconds(verdict.microseconds))));
     report.good("a firewall", "on either host must let the other connect to " + ports_text());
   } else {
-    const auto seen = wire::address_of(verdict.seen);
+    const auto seen = protocol::address_of(verdict.seen);
     report.bad("from it",
                fmt::format("no connection to {}: {}{}", to_string(bound_address(back)),
                            text_of(verdict.error),
@@ -292,10 +292,10 @@ void await_way_test(DoctorReport& report, std::uint16_t port, std::chrono::nanos
   const Deadline deadline = Clock::now() + kToCarry;
   Ask ask;
   std::vector<std::byte> bulk(kBulk);
-  IoResult result = read_exactly(caller, wire::writable_bytes_of(ask), deadline);
+  IoResult result = read_exactly(caller, protocol::writable_bytes_of(ask), deadline);
   if (result == IoResult::done) result = read_exactly(caller, bulk, deadline);
   if (result == IoResult::done) result = write_exactly(caller, bulk, deadline);
-  const auto back = wire::address_of(ask.back);
+  const auto back = protocol::address_of(ask.back);
   if (result == IoResult::closed || (result == IoResult::done && !back)) {
     return report.bad("1 MiB there and back", "the connection broke");
   }
@@ -303,7 +303,7 @@ void await_way_test(DoctorReport& report, std::uint16_t port, std::chrono::nanos
   report.good("1 MiB there and back", "arrived");
 
   WayVerdict verdict;
-  verdict.seen = wire::endpoint_of(seen);
+  verdict.seen = protocol::endpoint_of(seen);
   if (!same_host(*back, seen)) {
     verdict.error = WayVerdict::kOtherAddress;
   } else {
@@ -311,7 +311,7 @@ void await_way_test(DoctorReport& report, std::uint16_t port, std::chrono::nanos
     verdict.error = way.error;
     verdict.microseconds = static_cast<std::int32_t>(way.took / 1us);
   }
-  write_exactly(caller, wire::bytes_of(verdict), Clock::now() + kToConnect);
+  write_exactly(caller, protocol::bytes_of(verdict), Clock::now() + kToConnect);
   if (verdict.error == 0) {
     report.good("to it",
                 fmt::format("connected to {} in {}", to_string(*back),

@@ -81,7 +81,7 @@ void JobEnd::conclude() {
   for (const Failed& failed : failed_) ranks.push_back(failed.rank);
   std::ranges::sort(ranks);
   report_on_job("{} of {} ranks ended with status 0; {} did not", succeeded_,
-                succeeded_ + ranks.size(), wire::list_ranks(ranks));
+                succeeded_ + ranks.size(), protocol::list_ranks(ranks));
 }
 
 void JobEnd::keep_time(Time now) {

@@ -192,7 +192,7 @@ class LaunchedJob {
   void end_the_rest() {
     end_.conclude();
     report_on_job("{} came after the others had done the work; ending the job",
-                  wire::list_ranks(living()));
+                  protocol::list_ranks(living()));
     end_.begin_without_reports(end_.status());
   }
   std::string too_few() const {
@@ -222,7 +222,7 @@ class LaunchedJob {
     const std::string what =
         fmt::format("host {} is lost{}: {}; with it {}", host.name, others,
                     news ? event.text : "as the host between is",
-                    lost_ranks.empty() ? "no rank" : wire::list_ranks(lost_ranks));
+                    lost_ranks.empty() ? "no rank" : protocol::list_ranks(lost_ranks));
     if (elastic_) return lost_in_elastic_job(event.host, what, lost_ranks);
     report_on_job("{}{}", what,
                   !options_.keep_going && ranks_.any_runs() ? "; ending the other ranks" : "");
@@ -341,7 +341,7 @@ class LaunchedJob {
     }
     if (started_) {
       report_on_job("{} still ran after {} s (--timeout); ending the job",
-                    wire::list_ranks(running), seconds);
+                    protocol::list_ranks(running), seconds);
     } else {
       const auto silent = std::ranges::find(ranks_.hosts(), false, &Host::answered);
       report_on_job(

@@ -33,7 +33,7 @@ Failure absence(const Members& members, int rank, bool died) {
 
 std::optional<Failure> absence_elsewhere(const Members& members, Network* network) {
   if (network == nullptr) return std::nullopt;
-  for (const int member : network->lost()) {
+  for (const int member : network->gone()) {
     const int rank = members.rank_of(member);
     if (rank >= 0) return absence(members, rank, true);
   }

@@ -228,6 +228,9 @@ class EndpointMaker {
   virtual ~EndpointMaker() = default;
   /// To rank `peer`; `port`: of this rank, where the route names one (wire_choice.h).
   virtual std::unique_ptr<Endpoint> make(Endpoint::Sink& sink, int peer, int port) = 0;
+  /// Whether its endpoints run over streams that Tutti makes (Endpoint::Abilities::streams). Then
+  /// what they carry can be encrypted, and sockets tell of all that comes.
+  virtual bool uses_streams() const { return false; }
   /// The lock of all wires over these endpoints, where they share something; null: they do not.
   virtual std::mutex* lock() { return nullptr; }
   // Of what the endpoints share:

@@ -34,8 +34,10 @@ static_assert(sizeof(Head) == kInlineBytes);
 
 // --- The side that writes ------------------------------------------------------------------------
 
-FarWriter::FarWriter(Wire& wire, std::uint64_t group, ConnectionShape shape, Doorbell& doorbell)
-    : link_(wire.out({group, kWindowChannel}, shape, doorbell)), most_bytes_(shape.slot_bytes) {}
+FarWriter::FarWriter(Wire& wire, std::uint64_t communicator, ConnectionShape shape,
+                     Doorbell& doorbell)
+    : link_(wire.out({communicator, kWindowChannel}, shape, doorbell)),
+      most_bytes_(shape.slot_bytes) {}
 
 std::uint64_t FarWriter::put(std::uint64_t key, std::uint64_t offset, const void* from,
                              std::size_t bytes, int signal) {

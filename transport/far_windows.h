@@ -42,7 +42,7 @@ struct WindowTarget {
 class FarWriter {
  public:
   /// `doorbell`: of this rank. Connects.
-  FarWriter(Wire& wire, std::uint64_t group, ConnectionShape shape, Doorbell& doorbell);
+  FarWriter(Wire& wire, std::uint64_t communicator, ConnectionShape shape, Doorbell& doorbell);
 
   /// Writes `bytes` to the window that the peer knows by `key`, and gives signal `signal` (-1:
   /// none), as soon as there is room. Returns a number for is_done(); until that, `from` is read.

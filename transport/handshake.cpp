@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 
-namespace tutti::wire {
+namespace tutti::protocol {
 namespace {
 
 void need_sodium() {
@@ -48,4 +48,4 @@ Session::Session(const Bytes32& secret, const Bytes32& acceptor_nonce,
                  const Bytes32& connector_nonce)
     : key_(hash(secret, "connection", {acceptor_nonce, connector_nonce})) {}
 
-}  // namespace tutti::wire
+}  // namespace tutti::protocol

@@ -17,7 +17,7 @@
 #include <span>
 #include <string_view>
 
-namespace tutti::wire {
+namespace tutti::protocol {
 
 using Bytes32 = std::array<std::byte, 32>;
 
@@ -73,4 +73,4 @@ std::span<std::byte> writable_bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
 }
 
-}  // namespace tutti::wire
+}  // namespace tutti::protocol

@@ -169,7 +169,7 @@ class HostPeers : WindowObserver {
   // How a call begins: the caller's identity, and the proof that it knows the meeting's secret.
   struct Hello {
     std::uint64_t identity = 0;
-    wire::Bytes32 mac{};
+    protocol::Bytes32 mac{};
   };
   // What the caller sends next; it may carry one file descriptor.
   struct Message {
@@ -192,7 +192,7 @@ class HostPeers : WindowObserver {
   struct Meeting {
     std::array<std::uint64_t, 2> name{};  // of the listener
     FileDescriptor listener;
-    wire::Bytes32 secret{};
+    protocol::Bytes32 secret{};
     std::optional<HostBoard> board;
     int place = -1;  // of this rank on it
     std::optional<Life> life;

@@ -38,9 +38,10 @@ bool is_of_this_user(const FileDescriptor& socket) {
   return peer_user(socket) == static_cast<std::int64_t>(::getuid());
 }
 
-wire::Bytes32 hello_mac(const wire::Bytes32& secret, const std::array<std::uint64_t, 2>& listener,
-                        std::uint64_t caller) {
-  return wire::hash(secret, "host peer", {wire::bytes_of(listener), wire::bytes_of(caller)});
+protocol::Bytes32 hello_mac(const protocol::Bytes32& secret,
+                            const std::array<std::uint64_t, 2>& listener, std::uint64_t caller) {
+  return protocol::hash(secret, "host peer",
+                        {protocol::bytes_of(listener), protocol::bytes_of(caller)});
 }
 
 }  // namespace
@@ -113,7 +114,8 @@ bool HostPeers::admit(Caller& caller) {
   if (caller.meeting->place < 0) return false;  // its ranks have come together, but not here
   const Hello& hello = *caller.hello;
   const Meeting& meeting = *caller.meeting;
-  if (!wire::equal(hello.mac, hello_mac(meeting.secret, meeting.name, hello.identity))) return true;
+  if (!protocol::equal(hello.mac, hello_mac(meeting.secret, meeting.name, hello.identity)))
+    return true;
   const auto found = peers_.find(number_of(hello.identity));
   if (found == peers_.end()) return false;
   Peer& peer = found->second;

@@ -34,8 +34,8 @@ std::ptrdiff_t place_of(std::span<const int> here, int number) {
 
 HostPeerAddress HostPeers::listen() {
   HostPeerAddress address = address_;
-  wire::fill_random(wire::writable_bytes_of(address.socket));
-  wire::fill_random(wire::writable_bytes_of(address.key));
+  protocol::fill_random(protocol::writable_bytes_of(address.socket));
+  protocol::fill_random(protocol::writable_bytes_of(address.key));
   auto meeting = std::make_shared<Meeting>();
   meeting->name = address.socket;
   meeting->listener =

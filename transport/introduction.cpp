@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-Introduction::Introduction(FileDescriptor socket, const wire::Bytes32& secret)
+Introduction::Introduction(FileDescriptor socket, const protocol::Bytes32& secret)
     : state_(State::connecting), secret_(secret), socket_(std::move(socket)) {
   if (!socket_) fail(Reason::unreachable, errno);
 }
@@ -33,7 +33,7 @@ Introduction::State Introduction::step() {
     state_ = State::greeting;
   }
   if (state_ == State::greeting) {
-    switch (read_more(socket_, wire::writable_bytes_of(greeting_), received_)) {
+    switch (read_more(socket_, protocol::writable_bytes_of(greeting_), received_)) {
       case ReadResult::more:
         return state_;
       case ReadResult::closed:
@@ -41,14 +41,14 @@ Introduction::State Introduction::step() {
       case ReadResult::whole:
         break;
     }
-    if (greeting_.magic != wire::kMagic) return fail(Reason::stranger);
-    if (greeting_.version != wire::kVersion) return fail(Reason::other_version);
-    wire::Proof proof;
-    wire::fill_random(proof.nonce);
-    session_ = wire::Session(secret_, greeting_.nonce, proof.nonce);
+    if (greeting_.magic != protocol::kMagic) return fail(Reason::stranger);
+    if (greeting_.version != protocol::kVersion) return fail(Reason::other_version);
+    protocol::Proof proof;
+    protocol::fill_random(proof.nonce);
+    session_ = protocol::Session(secret_, greeting_.nonce, proof.nonce);
     proof.mac = session_.connector_proof();
     // Nothing was sent before, so there is room for 64 bytes: this does not wait.
-    if (write_exactly(socket_, wire::bytes_of(proof), Deadline{}) != IoResult::done) {
+    if (write_exactly(socket_, protocol::bytes_of(proof), Deadline{}) != IoResult::done) {
       return fail(Reason::turned_away);
     }
     received_ = 0;
@@ -63,7 +63,7 @@ Introduction::State Introduction::step() {
       case ReadResult::whole:
         break;
     }
-    if (!wire::equal(answer_, session_.acceptor_proof())) return fail(Reason::wrong_answer);
+    if (!protocol::equal(answer_, session_.acceptor_proof())) return fail(Reason::wrong_answer);
     state_ = State::done;
   }
   return state_;

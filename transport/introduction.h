@@ -25,10 +25,10 @@ class Introduction {
 
   Introduction() = default;
   /// Begins.
-  Introduction(const SocketAddress& address, const wire::Bytes32& secret)
+  Introduction(const SocketAddress& address, const protocol::Bytes32& secret)
       : Introduction(start_connecting(address), secret) {}
   /// The same over `socket`, which is connecting or connected; or empty, with errno.
-  Introduction(FileDescriptor socket, const wire::Bytes32& secret);
+  Introduction(FileDescriptor socket, const protocol::Bytes32& secret);
 
   /// Goes on as far as that is possible now.
   State step();
@@ -44,7 +44,7 @@ class Introduction {
 
   /// Once it is done; what carries a MAC may be said right behind the proof, so from `answer` on.
   FileDescriptor& socket() { return socket_; }
-  const wire::Session& session() const { return session_; }
+  const protocol::Session& session() const { return session_; }
 
  private:
   State fail(Reason reason, int error = 0);
@@ -52,12 +52,12 @@ class Introduction {
   State state_ = State::failed;
   Reason reason_ = Reason::none;
   int error_ = 0;
-  wire::Bytes32 secret_{};
+  protocol::Bytes32 secret_{};
   FileDescriptor socket_;
-  wire::Greeting greeting_;
-  wire::Bytes32 answer_{};
+  protocol::Greeting greeting_;
+  protocol::Bytes32 answer_{};
   std::size_t received_ = 0;
-  wire::Session session_;
+  protocol::Session session_;
 };
 
 }  // namespace tutti

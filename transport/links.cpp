@@ -39,10 +39,10 @@ std::size_t Links::bytes(std::size_t ranks, const ConnectionShape& shape) {
   return ranks * bytes_before(kParts, ranks, shape);
 }
 
-Links::Links(Network* network, std::uint64_t group, int rank, ConnectionShape shape,
+Links::Links(Network* network, std::uint64_t communicator, int rank, ConnectionShape shape,
              std::vector<LinkPeer> peers, std::shared_ptr<SharedMemory> segment, std::size_t offset)
     : network_(network),
-      group_(group),
+      communicator_(communicator),
       rank_(rank),
       shape_(shape),
       peers_(std::move(peers)),
@@ -56,8 +56,8 @@ SendEnd Links::sending(int to, int channel) {
   const LinkPeer& p = peer(to);
   if (p.place < 0) {
     remote_.insert(p.member);
-    OutLink& link = network_->wire(p.member).out({group_, static_cast<std::uint64_t>(channel)},
-                                                 shape_, *peer(rank_).doorbell);
+    OutLink& link = network_->wire(p.member).out(
+        {communicator_, static_cast<std::uint64_t>(channel)}, shape_, *peer(rank_).doorbell);
     return {&link.sender(), &link};
   }
   const auto found = senders_.find(index(to, channel));
@@ -70,7 +70,7 @@ ReceiveEnd Links::receiving(int from, int channel) {
   const LinkPeer& p = peer(from);
   if (p.place < 0) {
     remote_.insert(p.member);
-    InLink& link = network_->wire(p.member).in({group_, static_cast<std::uint64_t>(channel)},
+    InLink& link = network_->wire(p.member).in({communicator_, static_cast<std::uint64_t>(channel)},
                                                shape_, *peer(rank_).doorbell);
     return {&link.receiver(), &link};
   }
@@ -107,7 +107,8 @@ Links::Memory Links::memory() {
     memory.messages += messages;
     memory.rest += all - messages;
   }
-  for (const int member : remote_) memory.messages += network_->wire(member).ring_bytes(group_);
+  for (const int member : remote_)
+    memory.messages += network_->wire(member).ring_bytes(communicator_);
   return memory;
 }
 
@@ -119,7 +120,7 @@ void Links::release_memory() {
     receiver.forget_pages();
   }
   for (auto& [which, sender] : senders_) sender.forget_pages();
-  for (const int member : remote_) network_->wire(member).release_rings(group_);
+  for (const int member : remote_) network_->wire(member).release_rings(communicator_);
 }
 
 }  // namespace tutti

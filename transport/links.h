@@ -64,9 +64,9 @@ class Links {
   /// Bytes of the links between `ranks` ranks of a host; SIZE_MAX: too many to be counted.
   static std::size_t bytes(std::size_t ranks, const ConnectionShape& shape);
 
-  /// `peers` by rank; `segment`: of this host, in which the links begin at `offset`. `group` names
-  /// the communicator on the network; null: there are no other hosts.
-  Links(Network* network, std::uint64_t group, int rank, ConnectionShape shape,
+  /// `peers` by rank; `segment`: of this host, in which the links begin at `offset`. `communicator`
+  /// names the communicator on the network; null: there are no other hosts.
+  Links(Network* network, std::uint64_t communicator, int rank, ConnectionShape shape,
         std::vector<LinkPeer> peers, std::shared_ptr<SharedMemory> segment, std::size_t offset);
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
@@ -94,7 +94,7 @@ class Links {
   std::byte* connection(int from, int to, int channel);
 
   Network* network_;
-  std::uint64_t group_;
+  std::uint64_t communicator_;
   int rank_;
   ConnectionShape shape_;
   std::vector<LinkPeer> peers_;

@@ -89,17 +89,17 @@ void Liveness::check_peers_first(std::string_view doing) {
 void Liveness::begin() {
   if (!hosts_) return;
   for (const int r : hosts_->lost()) {
-    on_lost(r, Loss::died, hosts_->why_lost(r).value_or("died"));
+    on_gone(r, Departure::died, hosts_->why_lost(r).value_or("died"));
   }
 }
 
 void Liveness::on_left(int, std::uint64_t, int) { blocks_.ring_here(); }
 
-void Liveness::on_lost(int rank, Loss how, const std::string& why) {
+void Liveness::on_gone(int rank, Departure how, const std::string& why) {
   // Before all have joined, what that means is decided together.
   if (has_left(rank) || !hosts_->joining().is_decided()) return;
   fail({ErrorCode::peer_lost, rank, lost_text(rank, why, diagnostics_.own_doing_text()),
-        how == Loss::cut_off});
+        how == Departure::cut_off});
 }
 
 }  // namespace tutti

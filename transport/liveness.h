@@ -2,7 +2,7 @@
 // failure, which ends the communicator for all ranks.
 //
 // A rank of this host is gone when its process is. Nobody reports that: ranks that wait look
-// (check_peers()). Ranks of other hosts are lost when their connection says so (on_lost()), and the
+// (check_peers()). Ranks of other hosts are lost when their connection says so (on_gone()), and the
 // ranks of this host agree on that (other_hosts.h). The first failure lies in the block of each
 // host's first rank; notes carry it from host to host, along a tree of hosts. A host is left out of
 // that only when all its ranks are gone.
@@ -62,7 +62,7 @@ class Liveness final : PeerEvents {
   std::vector<int> ending_ranks() const;
   /// Rank `rank`, of another host, is lost to the ranks of this host from now on, with all of its
   /// host where it is cut off. That alone is no failure of the communicator.
-  void lose(int rank, Loss how, const std::string& why) { hosts_->lose(rank, how, why); }
+  void lose(int rank, Departure how, const std::string& why) { hosts_->lose(rank, how, why); }
   /// What rank `rank`, of another host, does ("is out of reach"), if it is lost.
   std::optional<std::string> why_lost(int rank) const {
     return hosts_ ? hosts_->why_lost(rank) : std::nullopt;
@@ -75,7 +75,7 @@ class Liveness final : PeerEvents {
 
  private:
   void on_left(int rank, std::uint64_t communicator, int because_of) override;
-  void on_lost(int rank, Loss how, const std::string& why) override;
+  void on_gone(int rank, Departure how, const std::string& why) override;
   std::string lost_text(int rank, const std::string& why, std::string_view noticed) const;
 
   const Members& members_;

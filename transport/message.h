@@ -11,7 +11,7 @@ namespace tutti {
 
 /// A link from one rank to another, for those two.
 struct LinkName {
-  std::uint64_t group = 0;  // the communicator: RankGroup::id()
+  std::uint64_t communicator = 0;  // the communicator: RankGroup::id()
   std::uint64_t channel = 0;
   friend auto operator<=>(const LinkName&, const LinkName&) = default;
 };
@@ -96,7 +96,7 @@ struct Control {
     post = 5,       // the receiver of link `link` wants messages at these places
     withdraw = 6,   // the receiver of link `link` wants none of them there any more
     withdrawn = 7,  // the sender of link `link` writes to none of them any more
-    left = 8,       // the sender has left communicator `group`, and sends nothing more there
+    left = 8,       // the sender has left `communicator`, and sends nothing more there
     bye = 9,        // nothing more will come at all
     all_came = 10,  // the answer to a bye: all that was sent before it has come
     expose = 11,    // the peer may write to `exposed`; no bytes: it never may
@@ -112,8 +112,9 @@ struct Control {
   Control() : all{} {}
 
   std::uint32_t kind = 0;
-  std::uint32_t link = 0;   // as its sender has numbered it
-  std::uint64_t group = 0;  // left; expose: ends with the links of this communicator, if not 0
+  std::uint32_t link = 0;  // as its sender has numbered it
+  std::uint64_t communicator =
+      0;  // left; expose: ends with the links of this communicator, if not 0
   union {
     Opening opening;                        // open
     RemotePlace place;                      // opened

@@ -91,7 +91,7 @@ Network::Network(const SocketAddress& local, const std::string& interfaces, std:
         further_address(bound_address(further), i.prefix);
     further_listeners_.push_back(std::move(further));
   }
-  wire::fill_random(key_);
+  protocol::fill_random(key_);
   watch(data_, EPOLL_CTL_ADD, doorbell_, kDoorbell, EPOLLIN);
 }
 
@@ -142,12 +142,18 @@ void Network::add(int own, int rank, std::size_t ranks, std::map<int, Peer> peer
                             "them with {}: set the same on all",
                             setting_of(protection), rank, setting_of(*protection_)));
   }
+  reactor_ = &Reactor::instance();
   std::map<int, KnownPeer> known;
+  bool over_streams = true;
   for (auto& [number, peer] : peers) {
     WireRoute route;
-    // Where they cannot agree, or UCX cannot be begun, no rank gets any further than here.
-    if (!peer.here) route = choose_wire(wires_.offer, rank, peer.address.wires, peer.rank);
-    if (route.kind != WireKind::tcp && protection != Protection::none) {
+    // Where they cannot agree, or a network cannot be begun, no rank gets any further than here.
+    if (!peer.here) {
+      route = choose_wire(wires_.offer, rank, peer.address.wires, peer.rank);
+      const std::lock_guard lock(mutex_);
+      over_streams &= maker(route.kind).uses_streams();
+    }
+    if (!over_streams && protection != Protection::none) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("rank 0 has set {}, which messages over {} cannot have: set "
                               "TUTTI_TRANSPORT=tcp",
@@ -156,15 +162,9 @@ void Network::add(int own, int rank, std::size_t ranks, std::map<int, Peer> peer
     known[number] = {std::move(peer), route,
                      ranks > kMostWithSecond ? RemoteRank::kSecond : RemoteRank::kStreams};
   }
-  const bool begins = reactor_ == nullptr;
-  if (begins) reactor_ = &Reactor::instance();
+  if (!over_streams) hears_all_.store(false, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [number, peer] : known) {
-      if (peer.here) continue;
-      maker(peer.route.kind);
-      if (peer.route.kind != WireKind::tcp) hears_all_.store(false, std::memory_order_relaxed);
-    }
     own_ = own;
     protection_ = protection;
     for (auto& [number, peer] : known) {
@@ -174,7 +174,7 @@ void Network::add(int own, int rank, std::size_t ranks, std::map<int, Peer> peer
     }
   }
   has_met_.store(true);
-  if (!begins) return reactor_->keep_awake(*this, Reactor::Time::clock::now());
+  if (waiting_room_) return reactor_->keep_awake(*this, Reactor::Time::clock::now());
   waiting_room_ = std::make_unique<WaitingRoom>("network", key_);
   of_all_listeners(
       [&](const FileDescriptor& l) { watch(accept_set_, EPOLL_CTL_ADD, l, kListener, EPOLLIN); });
@@ -208,8 +208,8 @@ void Network::forget_unless(const std::function<bool(int)>& kept) {
       std::erase_if(requests_passed_, [&](const auto& request) {
         return request.first.first == peer.identity || request.first.second == peer.identity;
       });
-      lost_.erase(number);
-      for (auto& [group, early] : early_) {
+      gone_.erase(number);
+      for (auto& [communicator, early] : early_) {
         std::erase_if(early, [&](const Kept& k) { return k.member == number; });
       }
       peers_.erase(at);

@@ -81,11 +81,11 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// Throws Error where it cannot do as TUTTI_TRANSPORT asks.
   void check() const;
   /// A process with this key may connect to this rank.
-  const wire::Bytes32& key() const { return key_; }
+  const protocol::Bytes32& key() const { return key_; }
   struct Peer {
     NetworkAddress address;
     std::uint64_t identity = 0;
-    wire::Bytes32 key{};
+    protocol::Bytes32 key{};
     int rank = 0;       // where they met
     bool here = false;  // on this host, which has better ways: for requests alone
   };
@@ -97,19 +97,20 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// Lets go of the peers that are not `kept`, which nobody has anything to say to any more.
   void forget_unless(const std::function<bool(int)>& kept);
 
-  /// `listener` hears what peers tell communicator `group`, and what they have told it before,
-  /// until leave(). leave() waits for the listener and ends the links of `group`; the peers that
-  /// know this rank hear that it has left. Where the communicator has `failed`, its peers may never
-  /// take what this rank has sent, so ~Network() waits for that only briefly. A peer that asks
-  /// later hears that this rank left `because_of` that member (-1: of none).
-  void join(std::uint64_t group, Listener& listener);
-  void leave(std::uint64_t group, bool failed, int because_of);
-  /// This rank will never join `group`, because rank `because_of` of the job is gone (-1: for other
-  /// reasons). A peer that tells it something there hears that instead.
-  void refuse(std::uint64_t group, int because_of);
-  void tell(int member, std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
+  /// `listener` hears what peers tell `communicator`, and what they have told it before,
+  /// until leave(). leave() waits for the listener and ends the links of `communicator`; the peers
+  /// that know this rank hear that it has left. Where the communicator has `failed`, its peers may
+  /// never take what this rank has sent, so ~Network() waits for that only briefly. A peer that
+  /// asks later hears that this rank left `because_of` that member (-1: of none).
+  void join(std::uint64_t communicator, Listener& listener);
+  void leave(std::uint64_t communicator, bool failed, int because_of);
+  /// This rank will never join `communicator`, because rank `because_of` of the job is gone (-1:
+  /// for other reasons). A peer that tells it something there hears that instead.
+  void refuse(std::uint64_t communicator, int because_of);
+  void tell(int member, std::uint64_t communicator, std::uint32_t type,
+            std::span<const std::byte> bytes);
   /// The same, if there is a connection to that peer.
-  void tell_connected(int member, std::uint64_t group, std::uint32_t type,
+  void tell_connected(int member, std::uint64_t communicator, std::uint32_t type,
                       std::span<const std::byte> bytes);
 
   /// The wire to rank `member`, which is connected from now on.
@@ -117,7 +118,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// What carries the bytes to rank `member`, for people.
   std::string carrier_to(int member);
   /// Those from which nothing more will come, as far as this rank has heard.
-  std::vector<int> lost();
+  std::vector<int> gone();
   /// Whether nothing more will come from `member`, also where only the kernel has heard yet that it
   /// has hung up.
   bool has_hung_up(int member);
@@ -132,7 +133,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   bool leave_to_reactor();
   /// What `ready` is about may have changed.
   void wake();
-  /// Whether all that may come ends sleep(). Devices, and UCX, may have to be asked.
+  /// Whether all that may come ends sleep(). Networks other than streams may have to be asked.
   bool hears_all() const { return hears_all_.load(std::memory_order_relaxed); }
 
  private:
@@ -140,7 +141,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// this rank ended earlier there than here.
   struct UnnamedPeer {
     FileDescriptor socket;
-    wire::Session session;
+    protocol::Session session;
     Reactor::Time since;
     SignedStreamHello said;
     std::size_t got = 0;
@@ -156,8 +157,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     int because_of;  // of one that has left
     std::vector<std::byte> bytes;
   };
-  struct Lost {
-    Loss how;
+  struct Gone {
+    Departure how;
     std::string why;
   };
 
@@ -168,10 +169,10 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
 
   void on_events(int fd, std::uint32_t events) override;
   std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
-  void on_note(int member, std::uint64_t group, std::uint32_t type,
+  void on_note(int member, std::uint64_t communicator, std::uint32_t type,
                std::span<const std::byte> bytes) override;
-  void on_left(int member, std::uint64_t group, int because_of) override;
-  void on_lost(int member, Loss how, const std::string& why) override;
+  void on_left(int member, std::uint64_t communicator, int because_of) override;
+  void on_gone(int member, Departure how, const std::string& why) override;
   void on_connected() override;
   void on_unanswered(int member) override;
   void on_polled() override;
@@ -191,8 +192,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::vector<int> ways_to(std::uint64_t who, int from);
 
   // network_notes.cpp:
-  void note_over(std::uint64_t group, int because_of);
-  void say_left(int member, std::uint64_t group, int because_of);
+  void note_over(std::uint64_t communicator, int because_of);
+  void say_left(int member, std::uint64_t communicator, int because_of);
 
   RemoteRank& remote(int member);
   /// With mutex_ held; null: it has no address, or this rank is about to leave them all.
@@ -238,7 +239,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::atomic<bool> hears_all_{true};
   std::map<WireKind, std::shared_ptr<EndpointMaker>> makers_;  // that are used
   const std::uint64_t identity_;
-  wire::Bytes32 key_{};
+  protocol::Bytes32 key_{};
   int own_ = -1;                          // this rank's number
   std::optional<Protection> protection_;  // of what goes to its peers, once there are any
   std::unique_ptr<WaitingRoom> waiting_room_;
@@ -264,7 +265,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   // Communicators that were left or refused, and the rank that was the reason; the newest ones.
   std::map<std::uint64_t, int> over_;
   std::deque<std::uint64_t> over_in_order_;
-  std::map<int, Lost> lost_;
+  std::map<int, Gone> gone_;
   bool last_failed_ = false;  // of the communicators that were left
 
   // Data.

@@ -85,7 +85,7 @@ std::optional<Reactor::Time> Network::expire_unnamed(Reactor::Time now) {
 }
 
 bool Network::read_hello(UnnamedPeer& peer) {
-  switch (read_more(peer.socket, wire::writable_bytes_of(peer.said), peer.got)) {
+  switch (read_more(peer.socket, protocol::writable_bytes_of(peer.said), peer.got)) {
     case ReadResult::more:
       return true;
     case ReadResult::closed:

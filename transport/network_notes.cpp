@@ -16,43 +16,43 @@ constexpr std::uint32_t kLeftNote = 0;  // the answer to a note for a communicat
 
 }  // namespace
 
-void Network::join(std::uint64_t group, Listener& listener) {
+void Network::join(std::uint64_t communicator, Listener& listener) {
   const std::lock_guard lock(listeners_mutex_);
-  listeners_[group] = &listener;
-  over_.erase(group);
-  if (const auto early = early_.extract(group)) {
+  listeners_[communicator] = &listener;
+  over_.erase(communicator);
+  if (const auto early = early_.extract(communicator)) {
     for (const Kept& k : early.mapped()) {
       if (k.type == kLeftNote) {
-        listener.on_left(k.member, group, k.because_of);
+        listener.on_left(k.member, communicator, k.because_of);
       } else {
         listener.on_note(k.member, k.type, k.bytes);
       }
     }
   }
-  for (const auto& [member, lost] : lost_) listener.on_lost(member, lost.how, lost.why);
+  for (const auto& [member, end] : gone_) listener.on_gone(member, end.how, end.why);
 }
 
-std::vector<int> Network::lost() {
+std::vector<int> Network::gone() {
   const std::lock_guard lock(listeners_mutex_);
   std::vector<int> members;
-  for (const auto& [member, lost] : lost_) members.push_back(member);
+  for (const auto& [member, end] : gone_) members.push_back(member);
   return members;
 }
 
 bool Network::has_hung_up(int member) {
-  if (std::ranges::count(lost(), member) > 0) return true;
+  if (std::ranges::count(gone(), member) > 0) return true;
   const auto rank = find(member);
   return rank != nullptr && rank->has_hung_up();
 }
 
-void Network::leave(std::uint64_t group, bool failed, int because_of) {
+void Network::leave(std::uint64_t communicator, bool failed, int because_of) {
   const Listener* listener = nullptr;
   {
     const std::lock_guard lock(listeners_mutex_);
     last_failed_ = failed;
-    if (const auto found = listeners_.extract(group)) listener = found.mapped();
-    early_.erase(group);
-    note_over(group, because_of);
+    if (const auto found = listeners_.extract(communicator)) listener = found.mapped();
+    early_.erase(communicator);
+    note_over(communicator, because_of);
   }
   if (listener == nullptr) return;
   std::vector<std::shared_ptr<RemoteRank>> ranks;
@@ -62,30 +62,30 @@ void Network::leave(std::uint64_t group, bool failed, int because_of) {
       if (listener->has(member)) ranks.push_back(r);
     }
   }
-  for (const auto& r : ranks) r->wire().close(group);
+  for (const auto& r : ranks) r->wire().close(communicator);
 }
 
-void Network::note_over(std::uint64_t group, int because_of) {
-  if (!over_.try_emplace(group, because_of).second) return;
-  over_in_order_.push_back(group);
+void Network::note_over(std::uint64_t communicator, int because_of) {
+  if (!over_.try_emplace(communicator, because_of).second) return;
+  over_in_order_.push_back(communicator);
   if (over_in_order_.size() <= kMostOver) return;
   over_.erase(over_in_order_.front());
   over_in_order_.pop_front();
 }
 
-void Network::refuse(std::uint64_t group, int because_of) {
+void Network::refuse(std::uint64_t communicator, int because_of) {
   std::set<int> who;
   {
     const std::lock_guard lock(listeners_mutex_);
-    if (const auto early = early_.extract(group)) {
+    if (const auto early = early_.extract(communicator)) {
       for (const Kept& k : early.mapped()) who.insert(k.member);
     }
-    note_over(group, because_of);
+    note_over(communicator, because_of);
   }
-  for (const int member : who) say_left(member, group, because_of);
+  for (const int member : who) say_left(member, communicator, because_of);
 }
 
-void Network::say_left(int member, std::uint64_t group, int because_of) {
+void Network::say_left(int member, std::uint64_t communicator, int because_of) {
   const std::uint64_t gone = identity_of(because_of);
   std::shared_ptr<RemoteRank> r;
   {
@@ -96,22 +96,22 @@ void Network::say_left(int member, std::uint64_t group, int because_of) {
   r->connect();
   // By the way of the data, after what this rank had sent: a note would overtake it. A rank with a
   // reason has sent nothing, as it has not joined.
-  if (because_of < 0) return r->wire().say_left(group);
-  r->tell(group, kLeftNote, wire::bytes_of(gone));
+  if (because_of < 0) return r->wire().say_left(communicator);
+  r->tell(communicator, kLeftNote, protocol::bytes_of(gone));
 }
 
-void Network::tell(int member, std::uint64_t group, std::uint32_t type,
+void Network::tell(int member, std::uint64_t communicator, std::uint32_t type,
                    std::span<const std::byte> bytes) {
-  remote(member).tell(group, type, bytes);
+  remote(member).tell(communicator, type, bytes);
 }
 
-void Network::tell_connected(int member, std::uint64_t group, std::uint32_t type,
+void Network::tell_connected(int member, std::uint64_t communicator, std::uint32_t type,
                              std::span<const std::byte> bytes) {
   const auto r = find(member);
-  if (r != nullptr && r->is_up()) r->tell(group, type, bytes);
+  if (r != nullptr && r->is_up()) r->tell(communicator, type, bytes);
 }
 
-void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
+void Network::on_note(int member, std::uint64_t communicator, std::uint32_t type,
                       std::span<const std::byte> bytes) {
   if (type == kLeftNote) {
     std::uint64_t gone = 0;
@@ -121,40 +121,40 @@ void Network::on_note(int member, std::uint64_t group, std::uint32_t type,
       const std::lock_guard lock(mutex_);
       because_of = number_of(gone);
     }
-    return on_left(member, group, because_of);
+    return on_left(member, communicator, because_of);
   }
   if (type == kDialNote) return take_request(member, bytes);
   std::unique_lock lock(listeners_mutex_);
-  if (const auto found = listeners_.find(group); found != listeners_.end()) {
+  if (const auto found = listeners_.find(communicator); found != listeners_.end()) {
     return found->second->on_note(member, type, bytes);
   }
-  if (const auto over = over_.find(group); over != over_.end()) {
+  if (const auto over = over_.find(communicator); over != over_.end()) {
     const int because_of = over->second;
     lock.unlock();
-    return say_left(member, group, because_of);
+    return say_left(member, communicator, because_of);
   }
-  auto& early = early_[group];
+  auto& early = early_[communicator];
   if (early.size() < kMostKept) early.push_back({member, type, -1, {bytes.begin(), bytes.end()}});
 }
 
-void Network::on_left(int member, std::uint64_t group, int because_of) {
+void Network::on_left(int member, std::uint64_t communicator, int because_of) {
   {
     const std::lock_guard lock(listeners_mutex_);
-    if (const auto found = listeners_.find(group); found != listeners_.end()) {
-      return found->second->on_left(member, group, because_of);
+    if (const auto found = listeners_.find(communicator); found != listeners_.end()) {
+      return found->second->on_left(member, communicator, because_of);
     }
-    if (!over_.contains(group)) {
-      early_[group].push_back({member, kLeftNote, because_of, {}});
+    if (!over_.contains(communicator)) {
+      early_[communicator].push_back({member, kLeftNote, because_of, {}});
       return;
     }
   }
-  if (const auto r = find(member)) r->wire().forget_left(group);
+  if (const auto r = find(member)) r->wire().forget_left(communicator);
 }
 
-void Network::on_lost(int member, Loss how, const std::string& why) {
+void Network::on_gone(int member, Departure how, const std::string& why) {
   const std::lock_guard lock(listeners_mutex_);
-  lost_[member] = {how, why};
-  for (const auto& [group, listener] : listeners_) listener->on_lost(member, how, why);
+  gone_[member] = {how, why};
+  for (const auto& [communicator, listener] : listeners_) listener->on_gone(member, how, why);
 }
 
 }  // namespace tutti

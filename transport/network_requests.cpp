@@ -57,7 +57,7 @@ void Network::pass_on(DialRequest request, int from) {
   }
   request.hops = std::min(request.hops, kMostHops) - 1;
   for (const auto& r : ranks) {
-    if (r != nullptr) r->tell(0, kDialNote, wire::bytes_of(request));
+    if (r != nullptr) r->tell(0, kDialNote, protocol::bytes_of(request));
   }
 }
 

@@ -44,18 +44,18 @@ void OtherHosts::spread(const Failure& failure, int except) {
   }
 }
 
-void OtherHosts::on_lost(int member, Loss how, const std::string& why) {
+void OtherHosts::on_gone(int member, Departure how, const std::string& why) {
   const int rank = tree_.rank_of(member);
   if (rank < 0 || tree_.is_here(rank)) return;
-  if (how == Loss::left) return on_left(member, tree_.communicator(), -1);
+  if (how == Departure::left) return on_left(member, tree_.communicator(), -1);
   lose(rank, how, why);
   // Also where another rank of this host knew before: it may have died before it could say so.
-  events_.on_lost(rank, how, why);
+  events_.on_gone(rank, how, why);
 }
 
-void OtherHosts::lose(int rank, Loss how, const std::string& why) {
+void OtherHosts::lose(int rank, Departure how, const std::string& why) {
   const auto ranks =
-      how == Loss::cut_off ? tree_.ranks_on(tree_.of(rank)) : std::span<const int>(&rank, 1);
+      how == Departure::cut_off ? tree_.ranks_on(tree_.of(rank)) : std::span<const int>(&rank, 1);
   bool news = false;
   {
     const std::lock_guard lock(mutex_);
@@ -113,7 +113,7 @@ std::optional<std::string> OtherHosts::why_lost(int rank) const {
 std::vector<int> OtherHosts::lost() {
   const std::vector<int> ranks = losses_.ranks();
   for (const int r : ranks) {
-    if (!why_lost(r)) lose(r, Loss::died, "is lost to another rank of this host");
+    if (!why_lost(r)) lose(r, Departure::died, "is lost to another rank of this host");
   }
   return ranks;
 }
@@ -126,10 +126,10 @@ void OtherHosts::on_failure(int rank, const Failure& failure) {
       // A rank that has lost a rank of this host goes on without this host.
       const std::string why =
           fmt::format("has lost rank {} of this host ({})", failure.rank, failure.text);
-      lose(rank, Loss::cut_off, why);
-      events_.on_lost(rank, Loss::cut_off, why);
+      lose(rank, Departure::cut_off, why);
+      events_.on_gone(rank, Departure::cut_off, why);
     } else {
-      lose(failure.rank, Loss::cut_off, fmt::format("is lost to rank {}", rank));
+      lose(failure.rank, Departure::cut_off, fmt::format("is lost to rank {}", rank));
     }
   }
   if (blocks_.record(failure)) spread(failure, tree_.of(rank));

@@ -49,7 +49,7 @@ class OtherHosts final : Network::Listener {
   std::vector<int> lost();
   /// `rank`, of another host, is lost to this host from now on, with all of its host where it is
   /// cut off. That alone is no failure of the communicator.
-  void lose(int rank, Loss how, const std::string& why);
+  void lose(int rank, Departure how, const std::string& why);
 
  private:
   static constexpr std::uint32_t kFailure = 3;  // Joining and Diagnostics have other notes
@@ -57,7 +57,7 @@ class OtherHosts final : Network::Listener {
   bool has(int member) const override { return tree_.rank_of(member) >= 0; }
   void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) override;
   void on_left(int member, std::uint64_t communicator, int because_of) override;
-  void on_lost(int member, Loss how, const std::string& why) override;
+  void on_gone(int member, Departure how, const std::string& why) override;
 
   void on_failure(int rank, const Failure& failure);
   void spread(const Failure& failure, int except);

@@ -1,8 +1,8 @@
-// What can happen to a peer on another host: it leaves a communicator, or it is lost. The
+// What can happen to a peer on another host: it leaves a communicator, or it is gone from all. The
 // connection (RemoteRank) reports it to the network, the network to each communicator (OtherHosts,
 // then Liveness), all through this one interface. docs/failures.md follows a death all the way.
 //
-// Threads: RemoteRank reports a loss from the reactor's thread. The news that a peer has left comes
+// Threads: RemoteRank reports an end from the reactor's thread. The news that a peer has left comes
 // from the reactor's thread, or from the thread of a rank that drives the wire. Network::join()
 // reports earlier events on its caller's thread. For each communicator, one event comes at a time.
 //
@@ -17,20 +17,20 @@
 
 namespace tutti {
 
-/// How a peer was lost: it said good-bye; its process ended; or it may well be there, but nothing
+/// How a peer went: it said good-bye; its process ended; or it may well be there, but nothing
 /// comes through, because the network is down or the peer has hung up.
-enum class Loss : std::uint8_t { left, died, cut_off };
+enum class Departure : std::uint8_t { left, died, cut_off };
 
 class PeerEvents {
  public:
   virtual ~PeerEvents() = default;
-  /// Peer `peer` has left communicator `communicator`, and all that it had sent there has come; or
+  /// Peer `peer` has left `communicator`, and all that it had sent there has come; or
   /// it will never join that, because rank `because_of` of the job is gone (-1: for other reasons).
   /// Peers have their numbers in the job; inside a communicator, their ranks.
   virtual void on_left(int peer, std::uint64_t communicator, int because_of) = 0;
   /// Nothing more comes from peer `peer`, in any communicator. `why` continues a sentence about it
   /// ("died").
-  virtual void on_lost(int peer, Loss how, const std::string& why) = 0;
+  virtual void on_gone(int peer, Departure how, const std::string& why) = 0;
 };
 
 }  // namespace tutti

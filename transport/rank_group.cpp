@@ -221,8 +221,13 @@ std::string RankGroup::transports() const {
     hosts.insert(host(r));
     if (!same_host(r)) across.insert(network_->carrier_to(member(r)));
   }
-  // Of those that are not connected yet it is not known which way UCX will take.
-  if (across.size() > 1) across.erase("ucx");
+  // Of a peer that is not connected yet, only the network is known ("ucx"), not the way ("ucx
+  // (tcp)").
+  std::erase_if(across, [&](const std::string& network) {
+    return std::ranges::any_of(across, [&](const std::string& carrier) {
+      return carrier.size() > network.size() && carrier.starts_with(network);
+    });
+  });
   const std::string names = fmt::format("{}", fmt::join(across, " and "));
   if (hosts.size() == members().size()) return names;
   return fmt::format("{} inside hosts, {} across", inside, names);

@@ -40,13 +40,14 @@ RemoteRank::RemoteRank(Owner& owner, std::uint64_t self, Where where, Protection
 
 RemoteRank::~RemoteRank() { reactor_.forget(*this); }
 
-std::vector<std::byte> RemoteRank::framed(Frame::Kind kind, std::uint32_t type, std::uint64_t group,
+std::vector<std::byte> RemoteRank::framed(Frame::Kind kind, std::uint32_t type,
+                                          std::uint64_t communicator,
                                           std::span<const std::byte> bytes) {
   Frame frame;
   frame.kind = kind;
   frame.type = type;
   frame.bytes = static_cast<std::uint32_t>(std::min(bytes.size(), kMostNote));
-  frame.group = group;
+  frame.communicator = communicator;
   std::vector<std::byte> all(sizeof frame + frame.bytes);
   std::memcpy(all.data(), &frame, sizeof frame);
   if (frame.bytes > 0) std::memcpy(all.data() + sizeof frame, bytes.data(), frame.bytes);
@@ -121,11 +122,12 @@ void RemoteRank::after_sleep() {
 
 // --- Notes ---------------------------------------------------------------------------------------
 
-void RemoteRank::tell(std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes) {
-  std::vector<std::byte> note = framed(Frame::note, type, group, bytes);
+void RemoteRank::tell(std::uint64_t communicator, std::uint32_t type,
+                      std::span<const std::byte> bytes) {
+  std::vector<std::byte> note = framed(Frame::note, type, communicator, bytes);
   {
     const std::lock_guard lock(mutex_);
-    if (is_lost()) return;
+    if (is_gone()) return;
     notes_.push_back(std::move(note));
     if (is_up()) flush_notes();
   }
@@ -134,12 +136,12 @@ void RemoteRank::tell(std::uint64_t group, std::uint32_t type, std::span<const s
 
 bool RemoteRank::has_hung_up() {
   const std::lock_guard lock(mutex_);
-  return is_lost() || (is_up() && tutti::has_hung_up(streams_[kControl].fd()));
+  return is_gone() || (is_up() && tutti::has_hung_up(streams_[kControl].fd()));
 }
 
 bool RemoteRank::is_to_be_awaited() {
   const std::lock_guard lock(mutex_);
-  if (is_up() || is_lost()) return false;
+  if (is_up() || is_gone()) return false;
   return is_ready(ours_) || is_ready(theirs_) || (!notes_.empty() && !turned_away_);
 }
 
@@ -194,7 +196,7 @@ void RemoteRank::read_control() {
       const bool ready = frame.kind == Frame::ready && meets && frame.bytes == 0;
       if ((frame.kind != Frame::note && frame.kind != Frame::bye && !hello && !ready) ||
           frame.bytes > kMostNote) {
-        end_ = {Loss::cut_off, kNonsense};
+        end_ = {Departure::cut_off, kNonsense};
         end = EPROTO;
         break;
       }
@@ -205,7 +207,8 @@ void RemoteRank::read_control() {
         acknowledge(streams_[kControl].fd());
         if (frame.bytes > 0) {
           const std::string said(reinterpret_cast<const char*>(&*first), frame.bytes);
-          end_ = {Loss::cut_off, fmt::format("has hung up on this rank, which, it says, {}", said)};
+          end_ = {Departure::cut_off,
+                  fmt::format("has hung up on this rank, which, it says, {}", said)};
         }
       } else {
         notes.push_back({frame, {first, first + frame.bytes}});
@@ -228,7 +231,7 @@ void RemoteRank::read_control() {
       wire_.start();
       continue;
     }
-    owner_.on_note(where_.member, n.frame.group, n.frame.type, n.bytes);
+    owner_.on_note(where_.member, n.frame.communicator, n.frame.type, n.bytes);
   }
 }
 
@@ -239,7 +242,7 @@ void RemoteRank::control_ended(int error) {
   reactor_.unwatch(streams_[kControl].fd());
   ended_ = Clock::now();
   if (error == 0 || error == ECONNRESET || error == EPIPE) {
-    if (!heard_bye_ && end_.why.empty()) end_ = {Loss::died, "died"};
+    if (!heard_bye_ && end_.why.empty()) end_ = {Departure::died, "died"};
     wire_.peer_ended();
   } else {
     // There is nothing to wait for.
@@ -254,13 +257,13 @@ void RemoteRank::control_ended(int error) {
                                              : error == EBADMSG ? kAltered
                                                                 : std::strerror(error));
     }
-    end_.how = Loss::cut_off;
+    end_.how = Departure::cut_off;
   }
   reactor_.keep_awake(*this);
 }
 
-void RemoteRank::on_left(std::uint64_t group) {
-  if (!leaving_.load(std::memory_order_acquire)) owner_.on_left(where_.member, group, -1);
+void RemoteRank::on_left(std::uint64_t communicator) {
+  if (!leaving_.load(std::memory_order_acquire)) owner_.on_left(where_.member, communicator, -1);
 }
 
 void RemoteRank::on_closed(const std::string& why) {
@@ -273,10 +276,10 @@ void RemoteRank::on_closed(const std::string& why) {
   if (!leaving_.load(std::memory_order_acquire)) reactor_.keep_awake(*this);
 }
 
-void RemoteRank::lose(Loss how, const std::string& why, bool may_live) {
+void RemoteRank::end(Departure how, const std::string& why, bool may_live) {
   {
     const std::lock_guard lock(mutex_);
-    if (is_lost()) return;
+    if (is_gone()) return;
     if (is_up() && may_live) {
       // The peer is to know why this rank hangs up.
       notes_.push_back(framed(Frame::bye, 0, 0, std::as_bytes(std::span(why))));
@@ -285,11 +288,11 @@ void RemoteRank::lose(Loss how, const std::string& why, bool may_live) {
     cut();
   }
   wire_.shut();
-  owner_.on_lost(where_.member, how, why);
+  owner_.on_gone(where_.member, how, why);
 }
 
 void RemoteRank::cut() {
-  state_.store(State::lost, std::memory_order_release);
+  state_.store(State::gone, std::memory_order_release);
   drop(ours_);
   drop(theirs_);
   drop_streams();
@@ -366,7 +369,7 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
 
 std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
   std::string why;
-  std::optional<Loss> lost;
+  std::optional<Departure> how;
   std::optional<Reactor::Time> again;
   bool asks = false, is_last_look = false, may_live = false;
   {
@@ -377,7 +380,7 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
   if (is_last_look) wire_.take_last();
   {
     const std::lock_guard lock(mutex_);
-    if (is_lost()) return std::nullopt;
+    if (is_gone()) return std::nullopt;
     if (state_.load(std::memory_order_relaxed) == State::connecting && !ended_) {
       again = keep_dialling(now, asks);
     }
@@ -387,7 +390,7 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
       // Where the peer has closed it or is gone, the control stream ends too, and knows better why.
       if (!why_wire_closed_.empty() && now - wire_closed_at_ >= kLastData &&
           !tutti::has_hung_up(streams_[kControl].fd())) {
-        lost = Loss::cut_off;
+        how = Departure::cut_off;
         why = fmt::format("is lost ({})", why_wire_closed_);
       }
     }
@@ -396,7 +399,7 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
       if (now < *data_ended_ + kLastData) {
         again = std::min(again.value_or(*data_ended_ + kLastData), *data_ended_ + kLastData);
       } else if (!tutti::has_hung_up(streams_[kControl].fd())) {
-        lost = Loss::cut_off;
+        how = Departure::cut_off;
         why = "is lost (the connection for data broke)";
       }
     }
@@ -405,16 +408,16 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
       // process that has died, all connections end. Where those for data have not ended, the peer
       // may live, and the text says no more than that a connection broke. But this rank may only
       // not have read them to their ends yet, so the loss still counts as a death.
-      lost = end_.how;
+      how = end_.how;
       why = end_.why;
-      if (lost == Loss::died && is_up() && !closed && wire_.abilities().streams > 0) {
+      if (how == Departure::died && is_up() && !closed && wire_.abilities().streams > 0) {
         why = "is lost (the connection to it broke)";
         may_live = true;
       }
     }
   }
-  if (lost) {
-    lose(*lost, why, may_live || *lost == Loss::cut_off);
+  if (how) {
+    end(*how, why, may_live || *how == Departure::cut_off);
     return std::nullopt;
   }
   if (asks) owner_.on_unanswered(where_.member);

@@ -58,7 +58,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// It hears what happens, from the reactor's thread or from the thread that drives the wire.
   class Owner : public PeerEvents {
    public:
-    virtual void on_note(int member, std::uint64_t group, std::uint32_t type,
+    virtual void on_note(int member, std::uint64_t communicator, std::uint32_t type,
                          std::span<const std::byte> bytes) = 0;
     /// It is connected.
     virtual void on_connected() = 0;
@@ -73,7 +73,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   struct Where {
     int member = -1;             // its number
     std::uint64_t identity = 0;  // what it is called by others
-    wire::Bytes32 key{};         // of its listener
+    protocol::Bytes32 key{};     // of its listener
     SocketAddress address;       // at which it listens
     SocketAddress from;          // ours, for connections to it
     std::vector<Way> more;       // the stripes'
@@ -87,9 +87,9 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// Begins to connect, unless it has.
   void connect();
   /// A connection that came, and has proved itself.
-  void accept(FileDescriptor socket, const StreamHello& hello, const wire::Session& session);
+  void accept(FileDescriptor socket, const StreamHello& hello, const protocol::Session& session);
   /// Sends a note, when there is a connection.
-  void tell(std::uint64_t group, std::uint32_t type, std::span<const std::byte> bytes);
+  void tell(std::uint64_t communicator, std::uint32_t type, std::span<const std::byte> bytes);
   /// Whether a connection is about to come about: it has chosen one, or there are notes for it and
   /// its host does not turn connections away.
   bool is_to_be_awaited();
@@ -110,13 +110,13 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
   /// Whether it has ended the connection, also where the reactor has not seen that yet.
   bool has_hung_up();
-  bool is_lost() const { return state_.load(std::memory_order_acquire) == State::lost; }
+  bool is_gone() const { return state_.load(std::memory_order_acquire) == State::gone; }
 
  private:
   /// For the last data of a process that ended: the kernel still holds them.
   static constexpr std::chrono::milliseconds kLastData{500};
 
-  enum class State : std::uint8_t { idle, connecting, up, lost };
+  enum class State : std::uint8_t { idle, connecting, up, gone };
   /// A connection that may come about: all of its streams, or none.
   struct Attempt {
     std::uint64_t number = 0;  // its dialler's
@@ -126,7 +126,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   void on_events(int fd, std::uint32_t events) override;
   std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
   bool on_exit() override;
-  void on_left(std::uint64_t group) override;
+  void on_left(std::uint64_t communicator) override;
   void on_closed(const std::string& why) override;
   void on_polled() override;
   void on_moved() override { owner_.on_moved(); }
@@ -161,17 +161,18 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// On the control stream: so many bytes follow it.
   struct Frame {
     enum Kind : std::uint32_t {
-      note = 1,   // for communicator `group`, of type `type`
+      note = 1,   // for `communicator`, of type `type`
       bye = 2,    // nothing more will come at all; where that is no good end, why follows
       hello = 3,  // what the wire's endpoint says of itself
       ready = 4,  // the hello has come, and the wire may send
     };
     std::uint32_t kind = 0, type = 0;
-    std::uint64_t group = 0;
+    std::uint64_t communicator = 0;
     std::uint32_t bytes = 0, unused = 0;
   };
   static constexpr std::size_t kMostNote = std::size_t{64} << 10;
-  static std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t type, std::uint64_t group,
+  static std::vector<std::byte> framed(Frame::Kind kind, std::uint32_t type,
+                                       std::uint64_t communicator,
                                        std::span<const std::byte> bytes);
   void flush_notes();
   bool notes_are_out() const { return notes_.empty() && !streams_[kControl].has_unsent(); }
@@ -187,10 +188,9 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   }
   void read_control();
   void control_ended(int error);
-  /// It is lost, or has left; the owner hears of it, once. Takes mutex_ itself, and reports without
-  /// it.
-  /// `may_live`: it is told why this rank hangs up.
-  void lose(Loss how, const std::string& why, bool may_live);
+  /// The peer is gone; the owner hears of it, once. Takes mutex_ itself, and reports without it.
+  /// `may_live`: the peer is told why this rank hangs up.
+  void end(Departure how, const std::string& why, bool may_live);
   std::string place() const;
 
   Owner& owner_;
@@ -218,7 +218,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::optional<Reactor::Time> ended_;  // the control stream has; data may still be on their way
   /// How it ended, as far as is known; the text continues a sentence about the peer.
   struct {
-    Loss how = Loss::left;
+    Departure how = Departure::left;
     std::string why;
   } end_;
   std::array<int, kDataSockets> data_fds_;

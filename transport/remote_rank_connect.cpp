@@ -127,17 +127,17 @@ void RemoteRank::has_failed(const StreamCandidate& dialled) {
   // Where it has chosen the other connection, it refuses this one.
   if (!dialled.is_refused() || is_ready(theirs_)) return;
   ended_ = Clock::now() - kLastData;
-  end_ = {Loss::cut_off, fmt::format("is lost (it refuses the connection at {})", place())};
+  end_ = {Departure::cut_off, fmt::format("is lost (it refuses the connection at {})", place())};
 }
 
 void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
-                        const wire::Session& session) {
+                        const protocol::Session& session) {
   const std::lock_guard lock(mutex_);
   if (hello.connection < theirs_.number) return;  // the peer has given it up
   if (hello.stream >= kStreams && hello.stream < kStreams + kMostStripes) {
     // This rank may not know yet that the peer uses the connection.
     const std::uint32_t number = hello.stream - kStreams;
-    if (is_lost() || hello.connection != theirs_.number || number < attached_) return;
+    if (is_gone() || hello.connection != theirs_.number || number < attached_) return;
     if (where_.more.empty()) return;
     tune_socket(socket);
     // One that is there already has failed at the peer, which takes another way.
@@ -146,7 +146,7 @@ void RemoteRank::accept(FileDescriptor socket, const StreamHello& hello,
         {self_, where_.identity, hello.stream, StreamHello::accepted, hello.connection}, false);
     return attach_stripes();
   }
-  const bool refuses = is_up() || is_lost() || hello.stream >= streams();
+  const bool refuses = is_up() || is_gone() || hello.stream >= streams();
   tune_socket(socket);
   watch_over(socket.fd());
   StreamCandidate c(std::move(socket), session,
@@ -280,7 +280,7 @@ Reactor::Time RemoteRank::keep_dialling(Reactor::Time now, bool& asks) {
   if (turned_away_ && (limit.count() == 0 || limit > kTurnedAway)) limit = kTurnedAway;
   if (limit.count() > 0 && unanswered_ > limit) {
     ended_ = now - kLastData;
-    end_ = {turned_away_ ? Loss::died : Loss::cut_off, why_unreached(limit)};
+    end_ = {turned_away_ ? Departure::died : Departure::cut_off, why_unreached(limit)};
     return now;
   }
   const bool missing = std::ranges::any_of(std::span(ours_.streams).first(streams()),

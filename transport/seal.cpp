@@ -12,7 +12,7 @@ namespace {
 
 using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_IETF_NPUBBYTES>;
 static_assert(crypto_aead_chacha20poly1305_IETF_ABYTES == sizeof(Seal::Header::tag));
-static_assert(crypto_aead_chacha20poly1305_IETF_KEYBYTES == sizeof(wire::Bytes32));
+static_assert(crypto_aead_chacha20poly1305_IETF_KEYBYTES == sizeof(protocol::Bytes32));
 
 Nonce nonce_of(std::uint64_t record) {
   Nonce nonce{};
@@ -23,7 +23,7 @@ Nonce nonce_of(std::uint64_t record) {
 unsigned char* raw(std::span<std::byte> bytes) {
   return reinterpret_cast<unsigned char*>(bytes.data());
 }
-const unsigned char* raw(const wire::Bytes32& key) {
+const unsigned char* raw(const protocol::Bytes32& key) {
   return reinterpret_cast<const unsigned char*>(key.data());
 }
 

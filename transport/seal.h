@@ -35,7 +35,7 @@ class Seal {
 
   Seal() = default;
   /// `key`: of this direction alone.
-  Seal(Protection protection, const wire::Bytes32& key) : protection_(protection), key_(key) {}
+  Seal(Protection protection, const protocol::Bytes32& key) : protection_(protection), key_(key) {}
 
   /// Seals `data`, where it lies. Returns what travels in front of it.
   Header close(std::span<std::byte> data);
@@ -46,7 +46,7 @@ class Seal {
 
  private:
   Protection protection_ = Protection::none;
-  wire::Bytes32 key_{};
+  protocol::Bytes32 key_{};
   std::uint64_t records_ = 0;  // so far; no two have the same nonce
 };
 

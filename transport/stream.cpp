@@ -93,7 +93,7 @@ Stream::Stream(Stream&&) noexcept = default;
 Stream& Stream::operator=(Stream&&) noexcept = default;
 Stream::~Stream() = default;
 
-Stream::Stream(FileDescriptor socket, Protection protection, const wire::Session& session,
+Stream::Stream(FileDescriptor socket, Protection protection, const protocol::Session& session,
                bool connector)
     : socket_(std::move(socket)) {
   if (protection == Protection::none) return;

@@ -25,7 +25,7 @@ class Stream {
  public:
   Stream();
   /// `connector`: this side has connected.
-  Stream(FileDescriptor socket, Protection protection, const wire::Session& session,
+  Stream(FileDescriptor socket, Protection protection, const protocol::Session& session,
          bool connector);
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;

@@ -32,7 +32,7 @@ std::string text_of(const Introduction& attempt) {
 
 }  // namespace
 
-StreamCandidate::StreamCandidate(FileDescriptor socket, const wire::Bytes32& secret,
+StreamCandidate::StreamCandidate(FileDescriptor socket, const protocol::Bytes32& secret,
                                  const StreamHello& hello, bool hears_choice)
     : state_(State::introducing),
       attempt_(std::move(socket), secret),
@@ -43,7 +43,7 @@ StreamCandidate::StreamCandidate(FileDescriptor socket, const wire::Bytes32& sec
   fail(text_of(attempt_));
 }
 
-StreamCandidate::StreamCandidate(FileDescriptor socket, const wire::Session& session,
+StreamCandidate::StreamCandidate(FileDescriptor socket, const protocol::Session& session,
                                  const StreamHello& answer, bool hears_choice)
     : state_(State::ready),
       socket_(std::move(socket)),
@@ -64,7 +64,7 @@ StreamCandidate::State StreamCandidate::fail(std::string why) {
 bool StreamCandidate::say(const StreamHello& hello) {
   const SignedStreamHello said = SignedStreamHello::of(hello, session_);
   // A fresh socket has room for so little.
-  return write_exactly(socket_, wire::bytes_of(said), std::chrono::steady_clock::now()) ==
+  return write_exactly(socket_, protocol::bytes_of(said), std::chrono::steady_clock::now()) ==
          IoResult::done;
 }
 
@@ -93,7 +93,7 @@ bool StreamCandidate::introduce() {
 }
 
 bool StreamCandidate::read_hello() {
-  switch (read_more(socket_, wire::writable_bytes_of(heard_), got_)) {
+  switch (read_more(socket_, protocol::writable_bytes_of(heard_), got_)) {
     case ReadResult::more:
       return false;
     case ReadResult::closed:

@@ -32,13 +32,13 @@ struct StreamHello {
 /// As it travels.
 struct SignedStreamHello {
   StreamHello hello;
-  wire::Bytes32 mac{};
+  protocol::Bytes32 mac{};
 
-  static SignedStreamHello of(const StreamHello& hello, const wire::Session& session) {
-    return {hello, session.mac("stream", {wire::bytes_of(hello)})};
+  static SignedStreamHello of(const StreamHello& hello, const protocol::Session& session) {
+    return {hello, session.mac("stream", {protocol::bytes_of(hello)})};
   }
-  bool is_genuine(const wire::Session& session) const {
-    return wire::equal(mac, of(hello, session).mac);
+  bool is_genuine(const protocol::Session& session) const {
+    return protocol::equal(mac, of(hello, session).mac);
   }
 };
 
@@ -49,11 +49,11 @@ class StreamCandidate {
   StreamCandidate() = default;
   /// Dialled: `socket` is connecting, or empty, with errno. It will say `hello`. `hears_choice`:
   /// the peer is the one that chooses, and says so over this stream.
-  StreamCandidate(FileDescriptor socket, const wire::Bytes32& secret, const StreamHello& hello,
+  StreamCandidate(FileDescriptor socket, const protocol::Bytes32& secret, const StreamHello& hello,
                   bool hears_choice);
   /// Accepted: says `answer`. One that was refused has failed.
-  StreamCandidate(FileDescriptor socket, const wire::Session& session, const StreamHello& answer,
-                  bool hears_choice);
+  StreamCandidate(FileDescriptor socket, const protocol::Session& session,
+                  const StreamHello& answer, bool hears_choice);
 
   /// Goes on as far as that is possible now. Where it fails, it closes the socket.
   State step();
@@ -80,7 +80,7 @@ class StreamCandidate {
 
   // Of one that is ready.
   FileDescriptor& socket() { return socket_; }
-  const wire::Session& session() const { return session_; }
+  const protocol::Session& session() const { return session_; }
 
  private:
   State fail(std::string why);
@@ -94,7 +94,7 @@ class StreamCandidate {
   State state_ = State::none;
   Introduction attempt_;
   FileDescriptor socket_;
-  wire::Session session_;
+  protocol::Session session_;
   StreamHello own_;  // what this side has said, or will say
   bool hears_choice_ = false;
   SignedStreamHello heard_;

@@ -179,6 +179,7 @@ class TcpEndpoints final : public EndpointMaker {
   std::unique_ptr<Endpoint> make(Endpoint::Sink& sink, int, int) override {
     return std::make_unique<TcpEndpoint>(sink);
   }
+  bool uses_streams() const override { return true; }
 };
 
 }  // namespace tutti

@@ -57,11 +57,11 @@ bool WaitingRoom::accept(const FileDescriptor& listener, const FileDescriptor& e
     place->socket = std::move(socket);
     place->since = now;
     place->received = 0;
-    wire::Greeting greeting;
-    wire::fill_random(greeting.nonce);
+    protocol::Greeting greeting;
+    protocol::fill_random(greeting.nonce);
     place->nonce = greeting.nonce;
     // A fresh socket has room for 48 bytes: this does not wait.
-    if (write_exactly(place->socket, wire::bytes_of(greeting), now) != IoResult::done) {
+    if (write_exactly(place->socket, protocol::bytes_of(greeting), now) != IoResult::done) {
       drop(*place, "it did not take the greeting", now);
       continue;
     }
@@ -94,7 +94,7 @@ void WaitingRoom::drop(Place& place, std::string_view why, Time now) {
 std::optional<WaitingRoom::Admitted> WaitingRoom::read(std::size_t index, Time now) {
   Place& place = places_[index];
   if (!place.socket) return std::nullopt;  // closed earlier in this batch of events
-  const auto rest = wire::writable_bytes_of(place.proof).subspan(place.received);
+  const auto rest = protocol::writable_bytes_of(place.proof).subspan(place.received);
   const ssize_t got = ::recv(place.socket.fd(), rest.data(), rest.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   if (got <= 0) {
@@ -104,8 +104,8 @@ std::optional<WaitingRoom::Admitted> WaitingRoom::read(std::size_t index, Time n
   place.received += static_cast<std::size_t>(got);
   if (place.received < sizeof place.proof) return std::nullopt;
 
-  const wire::Session session(secret_, place.nonce, place.proof.nonce);
-  if (!wire::equal(session.connector_proof(), place.proof.mac)) {
+  const protocol::Session session(secret_, place.nonce, place.proof.nonce);
+  if (!protocol::equal(session.connector_proof(), place.proof.mac)) {
     drop(place, "wrong proof", now);
     return std::nullopt;
   }

@@ -32,11 +32,12 @@ class WaitingRoom {
 
   struct Admitted {
     FileDescriptor socket;
-    wire::Session session;
+    protocol::Session session;
   };
 
   /// `name` begins its log lines.
-  WaitingRoom(std::string_view name, const wire::Bytes32& secret) : name_(name), secret_(secret) {}
+  WaitingRoom(std::string_view name, const protocol::Bytes32& secret)
+      : name_(name), secret_(secret) {}
 
   /// Accepts connections from `listener`; `epoll` watches each under the number of its place.
   /// False: there is no room before next_wake().
@@ -55,8 +56,8 @@ class WaitingRoom {
   struct Place {
     FileDescriptor socket;
     Time since;
-    wire::Bytes32 nonce{};
-    wire::Proof proof;
+    protocol::Bytes32 nonce{};
+    protocol::Proof proof;
     std::size_t received = 0;
   };
 
@@ -64,7 +65,7 @@ class WaitingRoom {
   void drop(Place& place, std::string_view why, Time now);
 
   const std::string name_;
-  const wire::Bytes32 secret_;
+  const protocol::Bytes32 secret_;
   std::vector<Place> places_ = std::vector<Place>(kPlaces);
   Time accept_again_{};
   Time last_log_{};

@@ -148,27 +148,27 @@ InLink& Wire::find_or_make_in(const LinkName& name, const ConnectionShape& shape
   return *link;
 }
 
-std::size_t Wire::ring_bytes(std::uint64_t group) {
+std::size_t Wire::ring_bytes(std::uint64_t communicator) {
   const std::lock_guard lock(mutex_);
   std::size_t bytes = 0;
   for (const auto& [name, link] : outs_) {
-    if (name.group == group) bytes += taken_bytes(whole_pages(link->data()));
+    if (name.communicator == communicator) bytes += taken_bytes(whole_pages(link->data()));
   }
   for (const auto& [name, link] : ins_) {
-    if (name.group == group) bytes += taken_bytes(whole_pages(link->data()));
+    if (name.communicator == communicator) bytes += taken_bytes(whole_pages(link->data()));
   }
   return bytes;
 }
 
-void Wire::release_rings(std::uint64_t group) {
+void Wire::release_rings(std::uint64_t communicator) {
   const std::lock_guard lock(mutex_);
   const bool flushed = closed_ || !has_unsent();
   for (const auto& [name, link] : outs_) {
-    if (name.group != group || !flushed) continue;  // what has left is needed no more
+    if (name.communicator != communicator || !flushed) continue;  // what has left is needed no more
     link->memory()->give_back(whole_pages(link->data()));
   }
   for (const auto& [name, link] : ins_) {
-    if (name.group != group || link->has_data()) continue;
+    if (name.communicator != communicator || link->has_data()) continue;
     link->memory()->give_back(whole_pages(link->data()));
   }
 }
@@ -201,16 +201,16 @@ void Wire::note_freed(InLink& link) {
   owes_much_ = owes_much_ || link.owes_much();
 }
 
-void Wire::close(std::uint64_t group) {
+void Wire::close(std::uint64_t communicator) {
   const std::lock_guard lock(mutex_);
-  const bool peer_left = peer_left_.erase(group) > 0;
-  if (!peer_left) left_.insert(group);
+  const bool peer_left = peer_left_.erase(communicator) > 0;
+  if (!peer_left) left_.insert(communicator);
   // After all that is published and freed.
   push();
   if (started_ && !closed_) push_credits(true);
-  const auto is_of = [&](const auto& link) { return link.first.group == group; };
+  const auto is_of = [&](const auto& link) { return link.first.communicator == communicator; };
   for (auto& [name, link] : outs_) {
-    if (name.group != group) continue;
+    if (name.communicator != communicator) continue;
     std::erase(sending_, link.get());
     for (DirectSend& d : direct_) {
       if (d.link == link.get()) d.link = nullptr;
@@ -219,41 +219,44 @@ void Wire::close(std::uint64_t group) {
   }
   std::erase_if(direct_, [](const DirectSend& d) { return d.link == nullptr && !d.keeps; });
   std::erase_if(outs_, is_of);
-  std::erase_if(peer_exposes_, [&](const auto& e) { return e.second.group == group; });
+  std::erase_if(peer_exposes_,
+                [&](const auto& e) { return e.second.communicator == communicator; });
   std::erase_if(exposed_, [&](auto& e) {
-    if (e.second.group != group) return false;
-    if (!peer_left && !closed_) kept_.emplace(group, e.second.region);
+    if (e.second.communicator != communicator) return false;
+    if (!peer_left && !closed_) kept_.emplace(communicator, e.second.region);
     return true;
   });
   for (auto& [name, link] : ins_) {
-    if (name.group != group) continue;
+    if (name.communicator != communicator) continue;
     std::erase(owing_, link.get());
     if (link->number() == 0) continue;
     ins_by_number_[link->number()].link = nullptr;
-    if (abilities().one_sided && !peer_left && !closed_) kept_.emplace(group, link->memory());
+    if (abilities().one_sided && !peer_left && !closed_)
+      kept_.emplace(communicator, link->memory());
   }
   std::erase_if(ins_, is_of);
   if (peer_left) {
-    std::erase_if(ins_by_number_, [&](const auto& n) { return n.second.group == group; });
+    std::erase_if(ins_by_number_,
+                  [&](const auto& n) { return n.second.communicator == communicator; });
   }
-  queue_left(group);
+  queue_left(communicator);
 }
 
-void Wire::say_left(std::uint64_t group) {
+void Wire::say_left(std::uint64_t communicator) {
   const std::lock_guard lock(mutex_);
   push();
-  queue_left(group);
+  queue_left(communicator);
 }
 
-void Wire::queue_left(std::uint64_t group) {
-  say(Control::left, 0).group = group;
+void Wire::queue_left(std::uint64_t communicator) {
+  say(Control::left, 0).communicator = communicator;
   push();
   if (settle()) owner_.on_moved();
 }
 
-void Wire::forget_left(std::uint64_t group) {
+void Wire::forget_left(std::uint64_t communicator) {
   const std::lock_guard lock(mutex_);
-  peer_left_.erase(group);
+  peer_left_.erase(communicator);
 }
 
 void Wire::send(OutLink& link) {
@@ -307,7 +310,7 @@ void Wire::take_in(int looks, bool tells, std::unique_lock<std::mutex> lock) {
   const bool moved = settle();
   lock.unlock();
   if (moved) owner_.on_moved();
-  for (const std::uint64_t group : left) owner_.on_left(group);
+  for (const std::uint64_t communicator : left) owner_.on_left(communicator);
 }
 
 void Wire::drive(bool tells) {

@@ -47,8 +47,8 @@ class Wire final : Endpoint::Sink {
   class Owner {
    public:
     virtual ~Owner() = default;
-    /// The peer sends nothing more in communicator `group`; all that it had sent has come.
-    virtual void on_left(std::uint64_t group) = 0;
+    /// The peer sends nothing more in `communicator`; all that it had sent has come.
+    virtual void on_left(std::uint64_t communicator) = 0;
     /// Nothing more will come or go; `why` is empty where the peer has closed it. Called with the
     /// wire's lock held.
     virtual void on_closed(const std::string& why) = 0;
@@ -118,9 +118,9 @@ class Wire final : Endpoint::Sink {
   /// one-sided and reaches it. Both know it by `key`, which is random.
   void expose(std::uint64_t key, std::byte* memory, std::size_t bytes);
   /// The same for memory of a GPU (register_device()), which is exposed as long as the links of
-  /// communicator `group`, and held until the peer writes there no more. `region` null: the peer
+  /// `communicator`, and held until the peer writes there no more. `region` null: the peer
   /// hears that nothing is exposed as `key`.
-  void expose(std::uint64_t group, std::uint64_t key, const DeviceMemory& memory,
+  void expose(std::uint64_t communicator, std::uint64_t key, const DeviceMemory& memory,
               std::shared_ptr<MemoryRegion> region);
   /// Whether the peer exposes memory as `key`; empty: it has not said so far.
   std::optional<bool> peer_exposes(std::uint64_t key);
@@ -130,17 +130,17 @@ class Wire final : Endpoint::Sink {
   void hide(std::uint64_t key);
 
   /// Bytes that the rings of a communicator's links take.
-  std::size_t ring_bytes(std::uint64_t group);
+  std::size_t ring_bytes(std::uint64_t communicator);
   /// Gives back what they can spare, beside messages that are there or on their way.
-  void release_rings(std::uint64_t group);
+  void release_rings(std::uint64_t communicator);
   /// The links of a communicator end; what they had to send is sent, or never will be. The peer
   /// hears that this rank has left it.
-  void close(std::uint64_t group);
+  void close(std::uint64_t communicator);
   /// Says once more, or for the first time, that this rank has left a communicator; after all that
   /// it had sent there.
-  void say_left(std::uint64_t group);
+  void say_left(std::uint64_t communicator);
   /// The peer has said so again, of a communicator that this rank has left, too.
-  void forget_left(std::uint64_t group);
+  void forget_left(std::uint64_t communicator);
 
   /// `link` has published: what can be sent is sent, the rest later.
   void send(OutLink& link);
@@ -211,7 +211,7 @@ class Wire final : Endpoint::Sink {
   void note_sequence(std::uint32_t sequence);
   /// What the peer has said before it left, or said good-bye, has come.
   void settle_ends();
-  void peer_has_left(std::uint64_t group);
+  void peer_has_left(std::uint64_t communicator);
 
   // --- Sending, with the lock held (wire_send.cpp) ---
   void push();
@@ -228,7 +228,7 @@ class Wire final : Endpoint::Sink {
   void end_direct_sends();
   bool has_unsent();
   /// That this rank has left a communicator. The peer knows none of its links there from then on.
-  void queue_left(std::uint64_t group);
+  void queue_left(std::uint64_t communicator);
   bool needs_answer() const { return abilities().one_sided || !abilities().ordered; }
 
   // --- The life of links, and of the wire (wire.cpp, wire_memory.cpp) ---
@@ -265,7 +265,7 @@ class Wire final : Endpoint::Sink {
   std::unordered_map<std::uint32_t, OutLink*> outs_by_number_;
   struct Numbered {
     InLink* link;  // null: it was closed here
-    std::uint64_t group;
+    std::uint64_t communicator;
   };
   std::unordered_map<std::uint32_t, Numbered> ins_by_number_;
   // Communicators that one side has left, and the other has not yet.
@@ -290,7 +290,7 @@ class Wire final : Endpoint::Sink {
   std::uint32_t sent_ = 0;  // the last sequence number
   struct PeerExposes {
     ExposedPlace there;
-    std::uint64_t group = 0;  // with whose links it ends; 0: when it is hidden
+    std::uint64_t communicator = 0;  // with whose links it ends; 0: when it is hidden
   };
   std::unordered_map<std::uint64_t, PeerExposes> peer_exposes_;  // by key
 
@@ -298,7 +298,7 @@ class Wire final : Endpoint::Sink {
   std::uint32_t came_ = 0;              // all up to this sequence number have come
   std::set<std::uint32_t> came_early_;  // and these of the later ones
   struct End {
-    std::uint64_t group;
+    std::uint64_t communicator;
     std::uint32_t sequence;
     bool bye;
   };
@@ -306,8 +306,8 @@ class Wire final : Endpoint::Sink {
   std::vector<std::uint64_t> heard_left_;  // the owner has yet to hear of these communicators
   struct Exposed {
     std::shared_ptr<MemoryRegion> region;
-    bool hides = false;       // the peer was told
-    std::uint64_t group = 0;  // with whose links it ends; 0: when it is hidden
+    bool hides = false;              // the peer was told
+    std::uint64_t communicator = 0;  // with whose links it ends; 0: when it is hidden
   };
   std::unordered_map<std::uint64_t, Exposed> exposed_;  // by key
   std::uint64_t events_ = 0;  // of what the peer did, and of sends that are over

@@ -19,21 +19,68 @@ namespace {
 
 std::uint32_t bit(WireKind kind) { return static_cast<std::uint32_t>(kind); }
 
-constexpr std::array kKinds{WireKind::tcp, WireKind::verbs, WireKind::ucx, WireKind::plugin};
-
-std::string names_of(std::uint32_t kinds) {
-  std::string names;
-  for (const WireKind kind : kKinds) {
-    if ((kinds & bit(kind)) == 0) continue;
-    names += names.empty() ? "" : ", ";
-    names += name_of(kind);
-  }
-  return names.empty() ? "none" : names;
-}
-
 std::function<std::shared_ptr<EndpointMaker>()>& tcp_replacement() {
   static std::function<std::shared_ptr<EndpointMaker>()> make;
   return make;
+}
+
+/// What is particular to a kind of wire. The endpoints of a kind come about in one of two places.
+struct KindRow {
+  WireKind kind;
+  std::string_view name;
+  bool by_default;  // where TUTTI_TRANSPORT is not set
+  /// Why this host cannot use it; "": it can. May put endpoints into `wires.made`.
+  std::string (*why_not)(UsableWires& wires, const NearestPorts& nearest);
+  /// The endpoints, when they are used; null: why_not() has made them.
+  std::shared_ptr<EndpointMaker> (*make)();
+};
+
+std::string why_no_tcp(UsableWires&, const NearestPorts&) { return ""; }
+
+std::shared_ptr<EndpointMaker> make_tcp_endpoints() {
+  if (const auto& make = tcp_replacement()) return make();
+  return std::make_shared<TcpEndpoints>();
+}
+
+std::string why_no_ucx_here(UsableWires&, const NearestPorts&) { return why_no_ucx(); }
+
+std::string why_no_plugin(UsableWires& wires, const NearestPorts&) {
+  try {
+    wires.made[WireKind::plugin] = make_plugin_endpoints();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::string why_no_verbs(UsableWires& wires, const NearestPorts& nearest) {
+  const VerbsState state = verbs_state();
+  if (state.why_not.empty()) {
+    wires.made[WireKind::verbs] = make_verbs_endpoints(wires.offer, nearest);
+  } else if (setting_text("TUTTI_TRANSPORT").empty() && !state.ports.empty()) {
+    log().info("RDMA is not used between hosts: {}", state.why_not);
+  }
+  return state.why_not + (state.advice.empty() ? "" : ": " + state.advice);
+}
+
+/// Two ranks use the first that both can use.
+constexpr std::array kKinds{
+    KindRow{WireKind::verbs, "verbs", true, why_no_verbs, nullptr},
+    KindRow{WireKind::plugin, "plugin", false, why_no_plugin, nullptr},
+    KindRow{WireKind::ucx, "ucx", false, why_no_ucx_here, make_ucx_endpoints},
+    KindRow{WireKind::tcp, "tcp", true, why_no_tcp, make_tcp_endpoints},
+};
+
+const KindRow& row_of(WireKind kind) { return *std::ranges::find(kKinds, kind, &KindRow::kind); }
+
+std::string names_of(std::uint32_t kinds) {
+  std::string names;
+  for (const KindRow& row : kKinds) {
+    if ((kinds & bit(row.kind)) == 0) continue;
+    names += names.empty() ? "" : ", ";
+    names += row.name;
+  }
+  return names.empty() ? "none" : names;
 }
 
 // --- Which ports reach each other ----------------------------------------------------------------
@@ -107,24 +154,11 @@ int port_to(const WireOffer& mine, int rank, const WireOffer& theirs, int peer) 
 
 }  // namespace
 
-std::string_view name_of(WireKind kind) {
-  switch (kind) {
-    case WireKind::tcp:
-      return "tcp";
-    case WireKind::verbs:
-      return "verbs";
-    case WireKind::ucx:
-      return "ucx";
-    case WireKind::plugin:
-      return "plugin";
-  }
-  return "?";
-}
+std::string_view name_of(WireKind kind) { return row_of(kind).name; }
 
 WireKind wire_named(std::string_view name) {
-  for (const WireKind kind : kKinds) {
-    if (name_of(kind) == name) return kind;
-  }
+  const auto row = std::ranges::find(kKinds, name, &KindRow::name);
+  if (row != kKinds.end()) return row->kind;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("TUTTI_TRANSPORT={}: it can be {}, or empty", name, names_of(~0U)));
 }
@@ -132,40 +166,14 @@ WireKind wire_named(std::string_view name) {
 UsableWires usable_wires(const NearestPorts& nearest) {
   const std::string asked = setting_text("TUTTI_TRANSPORT");
   UsableWires wires;
-  // Why `kind` cannot be used; "": it can.
-  const auto why_not = [&](WireKind kind) -> std::string {
-    switch (kind) {
-      case WireKind::tcp:
-        return "";
-      case WireKind::ucx:
-        return why_no_ucx();
-      case WireKind::plugin:
-        try {
-          wires.made[kind] = make_plugin_endpoints();
-          return "";
-        } catch (const Error& error) {
-          return error.what();
-        }
-      case WireKind::verbs: {
-        const VerbsState state = verbs_state();
-        if (state.why_not.empty()) {
-          wires.made[kind] = make_verbs_endpoints(wires.offer, nearest);
-        } else if (asked.empty() && !state.ports.empty()) {
-          log().info("RDMA is not used between hosts: {}", state.why_not);
-        }
-        return state.why_not + (state.advice.empty() ? "" : ": " + state.advice);
-      }
-    }
-    return "it is unknown";
-  };
   if (asked.empty()) {
-    for (const WireKind kind : {WireKind::tcp, WireKind::verbs}) {
-      if (why_not(kind).empty()) wires.offer.kinds |= bit(kind);
+    for (const KindRow& row : kKinds) {
+      if (row.by_default && row.why_not(wires, nearest).empty()) wires.offer.kinds |= bit(row.kind);
     }
     return wires;
   }
   const WireKind kind = wire_named(asked);
-  const std::string why = why_not(kind);
+  const std::string why = row_of(kind).why_not(wires, nearest);
   if (why.empty()) {
     wires.offer.kinds = bit(kind);
   } else {
@@ -176,17 +184,8 @@ UsableWires usable_wires(const NearestPorts& nearest) {
 }
 
 std::shared_ptr<EndpointMaker> make_endpoints(WireKind kind) {
-  switch (kind) {
-    case WireKind::tcp:
-      if (const auto& make = tcp_replacement()) return make();
-      return std::make_shared<TcpEndpoints>();
-    case WireKind::ucx:
-      return make_ucx_endpoints();
-    case WireKind::verbs:
-    case WireKind::plugin:
-      break;  // usable_wires() has made theirs
-  }
-  throw Error(ErrorCode::internal, fmt::format("there are no endpoints of {}", name_of(kind)));
+  if (const auto make = row_of(kind).make) return make();
+  throw Error(ErrorCode::internal, fmt::format("usable_wires() makes those of {}", name_of(kind)));
 }
 
 void replace_tcp_endpoints(std::function<std::shared_ptr<EndpointMaker>()> make) {
@@ -203,13 +202,14 @@ void check_offer(const WireOffer& offer, int rank) {
 }
 
 WireRoute choose_wire(const WireOffer& mine, int rank, const WireOffer& theirs, int peer) {
-  if (const int port = port_to(mine, rank, theirs, peer); port >= 0) {
-    return {WireKind::verbs, port};
+  const std::uint32_t both = mine.kinds & theirs.kinds;
+  const int port = port_to(mine, rank, theirs, peer);
+  for (const KindRow& row : kKinds) {
+    if ((both & bit(row.kind)) == 0) continue;
+    if (row.kind != WireKind::verbs) return {row.kind, -1};
+    if (port >= 0) return {row.kind, port};
   }
-  for (const WireKind kind : {WireKind::plugin, WireKind::ucx, WireKind::tcp}) {
-    if ((mine.kinds & theirs.kinds & bit(kind)) != 0) return {kind, -1};
-  }
-  if ((mine.kinds & theirs.kinds & bit(WireKind::verbs)) != 0) {
+  if ((both & bit(WireKind::verbs)) != 0) {
     throw Error(
         ErrorCode::mismatch,
         fmt::format(

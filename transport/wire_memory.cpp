@@ -122,18 +122,18 @@ void Wire::expose(std::uint64_t key, std::byte* memory, std::size_t bytes) {
   if (settle()) owner_.on_moved();
 }
 
-void Wire::expose(std::uint64_t group, std::uint64_t key, const DeviceMemory& memory,
+void Wire::expose(std::uint64_t communicator, std::uint64_t key, const DeviceMemory& memory,
                   std::shared_ptr<MemoryRegion> region) {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
   Control& control = say(Control::expose, 0);
-  control.group = group;
+  control.communicator = communicator;
   control.exposed = {key, 0, {}};
   if (region) {
     control.exposed.bytes = memory.bytes;
     control.exposed.place = {reinterpret_cast<std::uintptr_t>(memory.data), region->remote_key(),
                              0};
-    exposed_[key] = {std::move(region), false, group};
+    exposed_[key] = {std::move(region), false, communicator};
   }
   push();
   if (settle()) owner_.on_moved();

@@ -165,7 +165,8 @@ Endpoint::Heard Wire::on_control(const MessageHeader& header, const std::byte* b
       break;
     case Control::expose:
       fine = c.exposed.key != 0 && c.exposed.bytes <= UINT64_MAX - c.exposed.place.address;
-      if (fine && !left_.contains(c.group)) peer_exposes_[c.exposed.key] = {c.exposed, c.group};
+      if (fine && !left_.contains(c.communicator))
+        peer_exposes_[c.exposed.key] = {c.exposed, c.communicator};
       break;
     case Control::hide:
       // Earlier writes go before the answer. The rest goes into slots.
@@ -178,7 +179,7 @@ Endpoint::Heard Wire::on_control(const MessageHeader& header, const std::byte* b
       break;
     case Control::left:
     case Control::bye:
-      ends_.push_back({c.group, header.sequence, c.kind == Control::bye});
+      ends_.push_back({c.communicator, header.sequence, c.kind == Control::bye});
       settle_ends();
       break;
     case Control::all_came:
@@ -200,8 +201,8 @@ bool Wire::opened(std::uint32_t number, const Control& c) {
       o.slot_bytes > kMostSlotBytes || o.slot_bytes % kCacheLine != 0 || o.most_full > o.slots) {
     return false;
   }
-  if (left_.contains(o.name.group)) {
-    ins_by_number_[number] = {nullptr, o.name.group};
+  if (left_.contains(o.name.communicator)) {
+    ins_by_number_[number] = {nullptr, o.name.communicator};
     if (needs_answer()) say(Control::gone, number);
     return true;
   }
@@ -211,7 +212,7 @@ bool Wire::opened(std::uint32_t number, const Control& c) {
   if (!link) link = std::make_unique<InLink>(*this, shape);
   if (link->number() != 0 || link->shape() != shape) return false;
   link->opened_as(number);
-  ins_by_number_[number] = {link.get(), o.name.group};
+  ins_by_number_[number] = {link.get(), o.name.communicator};
   if (needs_answer()) {
     Control& answer = say(Control::opened, number);
     answer.place = {};
@@ -245,7 +246,7 @@ void Wire::settle_ends() {
     if (e.bye) {
       bye = true;
     } else {
-      peer_has_left(e.group);
+      peer_has_left(e.communicator);
     }
     return true;
   });
@@ -258,14 +259,15 @@ void Wire::settle_ends() {
   if (!said_bye_ || acknowledged_) close_with("");
 }
 
-void Wire::peer_has_left(std::uint64_t group) {
-  heard_left_.push_back(group);
-  kept_.erase(group);
-  if (left_.erase(group) == 0) {
-    peer_left_.insert(group);
+void Wire::peer_has_left(std::uint64_t communicator) {
+  heard_left_.push_back(communicator);
+  kept_.erase(communicator);
+  if (left_.erase(communicator) == 0) {
+    peer_left_.insert(communicator);
     return;
   }
-  std::erase_if(ins_by_number_, [&](const auto& n) { return n.second.group == group; });
+  std::erase_if(ins_by_number_,
+                [&](const auto& n) { return n.second.communicator == communicator; });
 }
 
 void Wire::on_room() {

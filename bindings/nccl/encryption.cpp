@@ -35,13 +35,13 @@ bool encrypts() { return !key_text().empty(); }
 UniqueId with_key(const UniqueId& id) {
   const std::string text = key_text();
   if (text.empty()) return id;
-  wire::Ticket ticket = wire::decode(id);
+  protocol::Ticket ticket = protocol::decode(id);
   // Another one for each place, and so for each secret.
-  const wire::Endpoint place = wire::endpoint_of(ticket.address);
-  const wire::Bytes32 mask =
-      wire::hash({}, "NCCL PSK", {std::as_bytes(std::span(text)), wire::bytes_of(place)});
+  const protocol::Endpoint place = protocol::endpoint_of(ticket.address);
+  const protocol::Bytes32 mask =
+      protocol::hash({}, "NCCL PSK", {std::as_bytes(std::span(text)), protocol::bytes_of(place)});
   for (std::size_t i = 0; i < mask.size(); ++i) ticket.secret[i] ^= mask[i];
-  return wire::encode(ticket);
+  return protocol::encode(ticket);
 }
 
 }  // namespace tutti::nccl

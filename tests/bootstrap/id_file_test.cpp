@@ -59,7 +59,7 @@ void expect_not_taken(const UniqueId& stale) {
 
 TEST(IdFile, AnIdWhosePortASilentServerHasIsNotTaken) {
   const FileDescriptor other = listen_at(*parse_address("127.0.0.1", 0));
-  expect_not_taken(wire::encode({bound_address(other), {}}));
+  expect_not_taken(protocol::encode({bound_address(other), {}}));
 }
 
 TEST(IdFile, AnIdWhosePortAWebServerHasIsNotTaken) {
@@ -72,13 +72,13 @@ TEST(IdFile, AnIdWhosePortAWebServerHasIsNotTaken) {
       std::this_thread::sleep_for(1ms);
     }
   });
-  expect_not_taken(wire::encode({bound_address(other), {}}));
+  expect_not_taken(protocol::encode({bound_address(other), {}}));
 }
 
 TEST(IdFile, AnIdWhosePortAnotherRendezvousHasIsNotTaken) {
-  wire::Ticket ticket = wire::decode(make_unique_id());
+  protocol::Ticket ticket = protocol::decode(make_unique_id());
   ticket.secret[0] ^= std::byte{1};
-  expect_not_taken(wire::encode(ticket));
+  expect_not_taken(protocol::encode(ticket));
 }
 
 TEST(IdFile, TheIdOfAnEarlierLaunchThatStillWaitsIsNotTaken) {
@@ -110,7 +110,7 @@ TEST(IdFile, AnErrorSaysWhoHasWrittenWhatWasNotTaken) {
   const TemporaryFolder folder;
   const std::string path = folder.path("id");
   FileDescriptor gone = listen_at(*parse_address("127.0.0.1", 0));
-  const UniqueId stale = wire::encode({bound_address(gone), {}});
+  const UniqueId stale = protocol::encode({bound_address(gone), {}});
   gone.reset();
   write_id_file(path, stale, launch_now());
   try {

@@ -42,7 +42,7 @@ using Clock = std::chrono::steady_clock;
 
 UniqueId gone_id() {
   FileDescriptor gone = listen_at(*parse_address("127.0.0.1", 0));
-  return wire::encode({bound_address(gone), {}});
+  return protocol::encode({bound_address(gone), {}});
 }
 
 // --- torchrun's store ---

@@ -123,13 +123,13 @@ inline void expect_all_met(const std::vector<Outcome>& outcomes) {
 }
 
 inline FileDescriptor connect_raw(const UniqueId& id) {
-  return connect_to(wire::decode(id).address, deadline_after(std::chrono::seconds(5)));
+  return connect_to(protocol::decode(id).address, deadline_after(std::chrono::seconds(5)));
 }
 
 // --- ranks that the test plays by hand ---
 
-inline wire::Hello hello_of(int rank, int size, std::int64_t patience_ms) {
-  wire::Hello hello;
+inline protocol::Hello hello_of(int rank, int size, std::int64_t patience_ms) {
+  protocol::Hello hello;
   hello.rank = rank;
   hello.size = size;
   hello.patience_ms = patience_ms;
@@ -137,8 +137,8 @@ inline wire::Hello hello_of(int rank, int size, std::int64_t patience_ms) {
 }
 
 /// Connects and proves itself.
-inline FileDescriptor introduce(const SocketAddress& address, const wire::Bytes32& secret,
-                                wire::Session& session) {
+inline FileDescriptor introduce(const SocketAddress& address, const protocol::Bytes32& secret,
+                                protocol::Session& session) {
   const Deadline deadline = deadline_after(std::chrono::seconds(10));
   Introduction attempt(address, secret);
   while (!attempt.ended() && wait_for(attempt.descriptor(), attempt.events(), deadline)) {
@@ -149,19 +149,20 @@ inline FileDescriptor introduce(const SocketAddress& address, const wire::Bytes3
   return std::move(attempt.socket());
 }
 
-inline FileDescriptor introduce(const UniqueId& id, wire::Session& session) {
-  const wire::Ticket ticket = wire::decode(id);
+inline FileDescriptor introduce(const UniqueId& id, protocol::Session& session) {
+  const protocol::Ticket ticket = protocol::decode(id);
   return introduce(ticket.address, ticket.secret, session);
 }
 
 /// Whether the next frame is of `type`; false also when the connection ends.
-inline bool wait_for_frame(const FileDescriptor& socket, const wire::Session& session,
-                           wire::FrameReader& reader, wire::FrameType type) {
+inline bool wait_for_frame(const FileDescriptor& socket, const protocol::Session& session,
+                           protocol::FrameReader& reader, protocol::FrameType type) {
   const Deadline deadline = deadline_after(std::chrono::seconds(10));
   while (true) {
-    const wire::FrameResult result = reader.read(socket, session);
-    if (result == wire::FrameResult::whole) return reader.type() == type;
-    if (result != wire::FrameResult::more || !wait_for(socket.fd(), POLLIN, deadline)) return false;
+    const protocol::FrameResult result = reader.read(socket, session);
+    if (result == protocol::FrameResult::whole) return reader.type() == type;
+    if (result != protocol::FrameResult::more || !wait_for(socket.fd(), POLLIN, deadline))
+      return false;
   }
 }
 

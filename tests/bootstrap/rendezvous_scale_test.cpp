@@ -68,7 +68,7 @@ TEST(RendezvousScale, RankZeroSendsFewRostersAndAllMeetSoon) {
     }
     std::vector<std::vector<std::byte>> cards;
     for (int rank = 0; rank < size; ++rank) cards.push_back(card_of(rank));
-    const std::uint64_t roster = wire::roster_bytes(cards).size();
+    const std::uint64_t roster = protocol::roster_bytes(cards).size();
 
     sent_by_server = 0;
     std::uint64_t sent_by_rank_0 = 0;

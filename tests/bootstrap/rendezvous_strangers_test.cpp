@@ -26,9 +26,9 @@ using namespace std::chrono_literals;
 
 TEST(RendezvousStrangers, AWrongSecretIsRefused) {
   const UniqueId id = make_unique_id();
-  wire::Ticket ticket = wire::decode(id);
+  protocol::Ticket ticket = protocol::decode(id);
   ticket.secret[17] ^= std::byte{1};
-  const Outcome stranger = try_to_meet(wire::encode(ticket), 0, 2);
+  const Outcome stranger = try_to_meet(protocol::encode(ticket), 0, 2);
   EXPECT_EQ(stranger.code, ErrorCode::system);
   EXPECT_NE(stranger.message.find("does not share the secret"), std::string::npos)
       << stranger.message;
@@ -38,7 +38,7 @@ TEST(RendezvousStrangers, AWrongSecretIsRefused) {
 
 TEST(RendezvousStrangers, AnImpostorServerIsRefused) {
   FileDescriptor listener = listen_at(*parse_address("127.0.0.1", 0));
-  wire::Ticket ticket{bound_address(listener), {}};
+  protocol::Ticket ticket{bound_address(listener), {}};
   std::atomic<bool> stop{false};
   std::thread impostor([&] {
     // Greets properly, and then returns the rank's own proof, for want of the secret.
@@ -48,14 +48,14 @@ TEST(RendezvousStrangers, AnImpostorServerIsRefused) {
         std::this_thread::sleep_for(1ms);
         continue;
       }
-      const wire::Greeting greeting;
-      wire::Proof proof;
-      write_exactly(socket, wire::bytes_of(greeting), deadline_after(1s));
-      read_exactly(socket, wire::writable_bytes_of(proof), deadline_after(1s));
+      const protocol::Greeting greeting;
+      protocol::Proof proof;
+      write_exactly(socket, protocol::bytes_of(greeting), deadline_after(1s));
+      read_exactly(socket, protocol::writable_bytes_of(proof), deadline_after(1s));
       write_exactly(socket, proof.mac, deadline_after(1s));
     }
   });
-  const Outcome outcome = try_to_meet(wire::encode(ticket), 0, 1);
+  const Outcome outcome = try_to_meet(protocol::encode(ticket), 0, 1);
   stop = true;
   impostor.join();
   EXPECT_EQ(outcome.code, ErrorCode::system);
@@ -65,12 +65,12 @@ TEST(RendezvousStrangers, AnImpostorServerIsRefused) {
 
 TEST(RendezvousStrangers, AServerOfAnotherVersionIsRefused) {
   const FileDescriptor listener = listen_at(*parse_address("127.0.0.1", 0));
-  const UniqueId id = wire::encode({bound_address(listener), {}});
-  const auto meet_it = [&](const wire::Greeting& greeting) {
+  const UniqueId id = protocol::encode({bound_address(listener), {}});
+  const auto meet_it = [&](const protocol::Greeting& greeting) {
     std::thread server([&] {
       ASSERT_TRUE(wait_for(listener.fd(), POLLIN, deadline_after(5s)));
       const FileDescriptor socket = accept_from(listener);
-      write_exactly(socket, wire::bytes_of(greeting), deadline_after(1s));
+      write_exactly(socket, protocol::bytes_of(greeting), deadline_after(1s));
       std::byte more{};  // nothing is said to it
       EXPECT_EQ(read_exactly(socket, std::span(&more, 1), deadline_after(5s)), IoResult::closed);
     });
@@ -78,7 +78,7 @@ TEST(RendezvousStrangers, AServerOfAnotherVersionIsRefused) {
     server.join();
     return outcome;
   };
-  wire::Greeting newer;
+  protocol::Greeting newer;
   ++newer.version;
   const Outcome outcome = meet_it(newer);
   EXPECT_EQ(outcome.code, ErrorCode::mismatch);
@@ -86,60 +86,61 @@ TEST(RendezvousStrangers, AServerOfAnotherVersionIsRefused) {
       << outcome.message;
   EXPECT_EQ(outcome.message.find('\n'), std::string::npos);
 
-  wire::Greeting stranger;
+  protocol::Greeting stranger;
   stranger.magic[0] = 'T';
   EXPECT_NE(meet_it(stranger).message.find("is not a rendezvous of Tutti"), std::string::npos);
 }
 
 TEST(RendezvousStrangers, ASilentServerCannotOutlastTheDeadline) {
   const FileDescriptor listener = listen_at(*parse_address("127.0.0.1", 0));
-  const Outcome outcome = try_to_meet(wire::encode({bound_address(listener), {}}), 0, 1, 300ms);
+  const Outcome outcome = try_to_meet(protocol::encode({bound_address(listener), {}}), 0, 1, 300ms);
   EXPECT_EQ(outcome.code, ErrorCode::timed_out);
   EXPECT_LT(outcome.seconds, 2);
 }
 
 TEST(RendezvousStrangers, AReplayedConversationIsRefused) {
   const UniqueId id = make_unique_id();
-  const wire::Ticket ticket = wire::decode(id);
+  const protocol::Ticket ticket = protocol::decode(id);
   // A whole conversation, as an eavesdropper has it: rank 0 of 2 proves itself.
-  wire::Proof proof;
-  wire::Bytes32 answer{};
+  protocol::Proof proof;
+  protocol::Bytes32 answer{};
   FileDescriptor honest = connect_raw(id);
-  wire::Greeting greeting;
-  ASSERT_EQ(read_exactly(honest, wire::writable_bytes_of(greeting), deadline_after(5s)),
+  protocol::Greeting greeting;
+  ASSERT_EQ(read_exactly(honest, protocol::writable_bytes_of(greeting), deadline_after(5s)),
             IoResult::done);
-  wire::fill_random(proof.nonce);
-  const wire::Session session(ticket.secret, greeting.nonce, proof.nonce);
+  protocol::fill_random(proof.nonce);
+  const protocol::Session session(ticket.secret, greeting.nonce, proof.nonce);
   proof.mac = session.connector_proof();
-  const wire::Hello hello = hello_of(0, 2, 20'000);
+  const protocol::Hello hello = hello_of(0, 2, 20'000);
   const auto request =
-      wire::frame(session, wire::FrameType::hello, {wire::bytes_of(hello), card_of(0)});
-  write_exactly(honest, wire::bytes_of(proof), deadline_after(5s));
+      protocol::frame(session, protocol::FrameType::hello, {protocol::bytes_of(hello), card_of(0)});
+  write_exactly(honest, protocol::bytes_of(proof), deadline_after(5s));
   ASSERT_EQ(read_exactly(honest, answer, deadline_after(5s)), IoResult::done);
-  EXPECT_TRUE(wire::equal(answer, session.acceptor_proof()));
+  EXPECT_TRUE(protocol::equal(answer, session.acceptor_proof()));
   write_exactly(honest, *request, deadline_after(5s));
 
   // The same bytes again, on another connection: the server's nonce is another one.
   FileDescriptor replay = connect_raw(id);
-  wire::Greeting other;
-  ASSERT_EQ(read_exactly(replay, wire::writable_bytes_of(other), deadline_after(5s)),
+  protocol::Greeting other;
+  ASSERT_EQ(read_exactly(replay, protocol::writable_bytes_of(other), deadline_after(5s)),
             IoResult::done);
   EXPECT_NE(other.nonce, greeting.nonce);
-  write_exactly(replay, wire::bytes_of(proof), deadline_after(5s));
+  write_exactly(replay, protocol::bytes_of(proof), deadline_after(5s));
   write_exactly(replay, *request, deadline_after(5s));
   EXPECT_EQ(read_exactly(replay, answer, deadline_after(5s)), IoResult::closed);
 
   // The honest rank goes on by itself. Its roster comes behind its placement.
   Outcome other_rank;
   std::thread rank_1([&] { other_rank = try_to_meet(id, 1, 2); });
-  wire::FrameReader reader;
-  ASSERT_TRUE(wait_for_frame(honest, session, reader, wire::FrameType::placement));
-  const auto placement = reader.payload_as<wire::Placement>();
+  protocol::FrameReader reader;
+  ASSERT_TRUE(wait_for_frame(honest, session, reader, protocol::FrameType::placement));
+  const auto placement = reader.payload_as<protocol::Placement>();
   ASSERT_TRUE(placement);
   std::vector<std::byte> roster(placement->roster_bytes);
   EXPECT_EQ(read_exactly(honest, roster, deadline_after(5s)), IoResult::done);
-  write_exactly(honest, *wire::frame(session, wire::FrameType::have, {}), deadline_after(5s));
-  EXPECT_TRUE(wait_for_frame(honest, session, reader, wire::FrameType::go));
+  write_exactly(honest, *protocol::frame(session, protocol::FrameType::have, {}),
+                deadline_after(5s));
+  EXPECT_TRUE(wait_for_frame(honest, session, reader, protocol::FrameType::go));
   rank_1.join();
   EXPECT_TRUE(other_rank.met) << other_rank.message;
 }
@@ -147,19 +148,19 @@ TEST(RendezvousStrangers, AReplayedConversationIsRefused) {
 TEST(RendezvousStrangers, ChangedHellosAndImpossibleRanksAreRefused) {
   const UniqueId id = make_unique_id();
   const auto say = [&](const std::vector<std::byte>& frame_of_it, auto change) {
-    wire::Session session;
+    protocol::Session session;
     FileDescriptor socket = introduce(id, session);
     std::vector<std::byte> bytes =
-        *wire::frame(session, wire::FrameType::hello, {std::span(frame_of_it)});
+        *protocol::frame(session, protocol::FrameType::hello, {std::span(frame_of_it)});
     change(bytes);
     write_exactly(socket, bytes, deadline_after(5s));
-    wire::FrameReader reader;
-    if (!wait_for_frame(socket, session, reader, wire::FrameType::failed)) return ErrorCode{};
-    return wire::failure_in(reader.payload(), 1)->code();
+    protocol::FrameReader reader;
+    if (!wait_for_frame(socket, session, reader, protocol::FrameType::failed)) return ErrorCode{};
+    return protocol::failure_in(reader.payload(), 1)->code();
   };
   const auto as_it_is = [](std::vector<std::byte>&) {};
-  const auto payload_of = [](const wire::Hello& hello, std::size_t card = 0) {
-    const auto bytes = wire::bytes_of(hello);
+  const auto payload_of = [](const protocol::Hello& hello, std::size_t card = 0) {
+    const auto bytes = protocol::bytes_of(hello);
     std::vector<std::byte> payload(bytes.begin(), bytes.end());
     payload.resize(payload.size() + card);
     return payload;
@@ -173,14 +174,14 @@ TEST(RendezvousStrangers, ChangedHellosAndImpossibleRanksAreRefused) {
   const auto too_long = [](std::vector<std::byte>& bytes) { bytes[6] = std::byte{1}; };
   EXPECT_EQ(say(right, too_long), ErrorCode{});
   // A hello that is cut short, though its MAC is right.
-  EXPECT_EQ(say(std::vector<std::byte>(sizeof(wire::Hello) - 1), as_it_is), ErrorCode{});
+  EXPECT_EQ(say(std::vector<std::byte>(sizeof(protocol::Hello) - 1), as_it_is), ErrorCode{});
 
-  const std::vector<wire::Hello> impossible{hello_of(-1, 2, 1000),
-                                            hello_of(2, 2, 1000),
-                                            hello_of(0, 0, 1000),
-                                            hello_of(INT32_MIN, INT32_MIN, 1000),
-                                            hello_of(INT32_MAX - 1, INT32_MAX, 1000),
-                                            hello_of(0, 2, -1)};
+  const std::vector<protocol::Hello> impossible{hello_of(-1, 2, 1000),
+                                                hello_of(2, 2, 1000),
+                                                hello_of(0, 0, 1000),
+                                                hello_of(INT32_MIN, INT32_MIN, 1000),
+                                                hello_of(INT32_MAX - 1, INT32_MAX, 1000),
+                                                hello_of(0, 2, -1)};
   for (const auto& hello : impossible) {
     EXPECT_EQ(say(payload_of(hello), as_it_is), ErrorCode::invalid_argument)
         << hello.rank << "/" << hello.size;
@@ -195,8 +196,8 @@ TEST(RendezvousStrangers, ChangedHellosAndImpossibleRanksAreRefused) {
 TEST(RendezvousStrangers, AFloodIsCutOff) {
   const UniqueId id = make_unique_id();
   FileDescriptor socket = connect_raw(id);
-  wire::Greeting greeting;
-  ASSERT_EQ(read_exactly(socket, wire::writable_bytes_of(greeting), deadline_after(5s)),
+  protocol::Greeting greeting;
+  ASSERT_EQ(read_exactly(socket, protocol::writable_bytes_of(greeting), deadline_after(5s)),
             IoResult::done);
   const std::vector<std::byte> flood(1 << 20, std::byte{0x5a});
   // The kernel may take it all; the server has closed after the first 64 bytes.
@@ -254,7 +255,7 @@ TEST(RendezvousStrangers, RanksMeetWhileOthersAttack) {
           std::this_thread::sleep_for(10ms);
           break;
         default:  // a fixed wrong proof
-          write_exactly(socket, wire::bytes_of(wire::Proof{}), deadline_after(100ms));
+          write_exactly(socket, protocol::bytes_of(protocol::Proof{}), deadline_after(100ms));
           break;
       }
     }
@@ -319,7 +320,7 @@ TEST(RendezvousStrangers, FiftyThousandStrangersAtEveryDoorDoNoHarm) {
               write_exactly(socket, noise, Deadline{});
               break;
             case 1:
-              write_exactly(socket, wire::bytes_of(wire::Proof{}), Deadline{});
+              write_exactly(socket, protocol::bytes_of(protocol::Proof{}), Deadline{});
               break;
             default:  // half open
               break;

@@ -137,7 +137,7 @@ TEST(Rendezvous, AnIdIsGoodForOneMeeting) {
 TEST(Rendezvous, ArgumentsAreChecked) {
   const UniqueId id = make_unique_id();
   const std::vector<std::pair<int, int>> wrong{{-1, 2}, {2, 2}, {0, 0},
-                                               {0, -1}, {5, 3}, {0, wire::kMaxRanks + 1}};
+                                               {0, -1}, {5, 3}, {0, protocol::kMaxRanks + 1}};
   for (const auto& [rank, size] : wrong) {
     const Outcome outcome = try_to_meet(id, rank, size);
     EXPECT_EQ(outcome.code, ErrorCode::invalid_argument) << rank << " of " << size;
@@ -206,11 +206,11 @@ TEST(Rendezvous, MissingRanksAreNamedAtTheDeadline) {
 }
 
 TEST(Rendezvous, LongListsOfRanksAreShortened) {
-  EXPECT_EQ(wire::list_ranks(std::vector<int>{3}), "rank 3");
-  EXPECT_EQ(wire::list_ranks(std::vector<int>{3, 5}), "ranks 3 and 5");
-  EXPECT_EQ(wire::list_ranks(std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8}),
+  EXPECT_EQ(protocol::list_ranks(std::vector<int>{3}), "rank 3");
+  EXPECT_EQ(protocol::list_ranks(std::vector<int>{3, 5}), "ranks 3 and 5");
+  EXPECT_EQ(protocol::list_ranks(std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8}),
             "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 8");
-  EXPECT_EQ(wire::list_ranks(std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}),
+  EXPECT_EQ(protocol::list_ranks(std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}),
             "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
   RendezvousRound round;
   EXPECT_FALSE(round.join(hello_of(99'999, 100'000, 300), {}, "here"));

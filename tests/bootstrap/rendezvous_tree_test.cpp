@@ -42,7 +42,7 @@ Deadline soon() { return deadline_after(10s); }
 
 TEST(RendezvousTree, EveryRankHasOneParent) {
   for (const int size :
-       {1, 2, 63, 64, 65, 71, 72, 73, 100, 584, 585, 4096, 4097, wire::kMaxRanks}) {
+       {1, 2, 63, 64, 65, 71, 72, 73, 100, 584, 585, 4096, 4097, protocol::kMaxRanks}) {
     int next = 0;
     for (int parent = tree::kServer; parent < size; ++parent) {
       ASSERT_EQ(tree::first_child(parent, size), next) << parent << " of " << size;
@@ -60,7 +60,7 @@ TEST(RendezvousTree, EveryRankHasOneParent) {
 
 TEST(RendezvousTree, ARosterIsCheckedByteByByte) {
   const std::vector<std::vector<std::byte>> cards{card_of(1), {}, card_of(5), card_of(3)};
-  const auto bytes = wire::roster_bytes(cards);
+  const auto bytes = protocol::roster_bytes(cards);
   const auto roster = Roster::from(bytes, 4);
   ASSERT_TRUE(roster);
   for (int rank = 0; rank < 4; ++rank) {
@@ -112,41 +112,41 @@ TEST(RendezvousTree, ItGrowsOverIPv6Too) {
 /// A rank that the test plays, up to its placement.
 struct PlayedRank {
   PlayedRank(const UniqueId& id, int rank, int size, std::int64_t patience_ms = 20'000)
-      : secret(wire::tree_secret(wire::decode(id).secret)) {
+      : secret(protocol::tree_secret(protocol::decode(id).secret)) {
     socket = introduce(id, session);
-    wire::Hello hello = hello_of(rank, size, patience_ms);
+    protocol::Hello hello = hello_of(rank, size, patience_ms);
     if (tree::has_children(rank, size)) {
       children = std::make_unique<RendezvousChildren>(rank, size, secret, socket);
       hello.listens = children->endpoint();
     }
-    const auto frame =
-        wire::frame(session, wire::FrameType::hello, {wire::bytes_of(hello), card_of(rank)});
+    const auto frame = protocol::frame(session, protocol::FrameType::hello,
+                                       {protocol::bytes_of(hello), card_of(rank)});
     EXPECT_EQ(write_exactly(socket, *frame, soon()), IoResult::done);
   }
 
-  bool hears(wire::FrameType type) { return wait_for_frame(socket, session, reader, type); }
-  wire::Placement placement() {
-    EXPECT_TRUE(hears(wire::FrameType::placement));
-    return reader.payload_as<wire::Placement>().value_or(wire::Placement{});
+  bool hears(protocol::FrameType type) { return wait_for_frame(socket, session, reader, type); }
+  protocol::Placement placement() {
+    EXPECT_TRUE(hears(protocol::FrameType::placement));
+    return reader.payload_as<protocol::Placement>().value_or(protocol::Placement{});
   }
-  void say(wire::FrameType type) {
-    EXPECT_EQ(write_exactly(socket, *wire::frame(session, type, {}), soon()), IoResult::done);
+  void say(protocol::FrameType type) {
+    EXPECT_EQ(write_exactly(socket, *protocol::frame(session, type, {}), soon()), IoResult::done);
   }
   /// Connects to its parent, as `said`; "": what it gets is the roster.
-  std::string roster_as(const wire::Placement& placement, const wire::Child& said,
-                        wire::FrameType type = wire::FrameType::child) {
-    wire::Session own;
-    const FileDescriptor parent = introduce(*wire::address_of(placement.parent), secret, own);
-    write_exactly(parent, *wire::frame(own, type, {wire::bytes_of(said)}), soon());
+  std::string roster_as(const protocol::Placement& placement, const protocol::Child& said,
+                        protocol::FrameType type = protocol::FrameType::child) {
+    protocol::Session own;
+    const FileDescriptor parent = introduce(*protocol::address_of(placement.parent), secret, own);
+    write_exactly(parent, *protocol::frame(own, type, {protocol::bytes_of(said)}), soon());
     std::vector<std::byte> roster(placement.roster_bytes);
     if (read_exactly(parent, roster, soon()) != IoResult::done) return "closed";
-    return wire::roster_hash(roster) == placement.roster_hash ? "" : "another roster";
+    return protocol::roster_hash(roster) == placement.roster_hash ? "" : "another roster";
   }
 
-  const wire::Bytes32 secret;  // of the tree
-  wire::Session session;
+  const protocol::Bytes32 secret;  // of the tree
+  protocol::Session session;
   FileDescriptor socket;
-  wire::FrameReader reader;
+  protocol::FrameReader reader;
   std::unique_ptr<RendezvousChildren> children;
 };
 
@@ -189,7 +189,7 @@ TEST(RendezvousTree, ARankThatDiesWithItsCardsFailsAllOthersUntilAllHaveThem) {
       PlayedRank played(id, rank, kRanks);
       const auto placement = played.placement();
       EXPECT_EQ(played.roster_as(placement, {kLeaf, placement.nonce}), "");
-      played.say(wire::FrameType::have);
+      played.say(protocol::FrameType::have);
       std::this_thread::sleep_for(200ms);
       played.socket.reset();
       gone = true;
@@ -197,7 +197,7 @@ TEST(RendezvousTree, ARankThatDiesWithItsCardsFailsAllOthersUntilAllHaveThem) {
       PlayedRank played(id, rank, kRanks);
       played.placement();
       while (!gone) std::this_thread::sleep_for(1ms);
-      EXPECT_TRUE(played.hears(wire::FrameType::failed));
+      EXPECT_TRUE(played.hears(protocol::FrameType::failed));
     } else {
       outcomes[static_cast<std::size_t>(rank)] = try_to_meet(id, rank, kRanks);
     }
@@ -233,7 +233,7 @@ TEST(RendezvousTree, AParentThatKeepsTheCardsIsNamedAtTheDeadline) {
     const auto placement = rank.placement();
     std::vector<std::byte> roster(placement.roster_bytes);
     EXPECT_EQ(read_exactly(rank.socket, roster, soon()), IoResult::done);
-    rank.say(wire::FrameType::have);
+    rank.say(protocol::FrameType::have);
     while (!over) {
       rank.children->serve(Clock::now());
       std::this_thread::sleep_for(1ms);
@@ -269,11 +269,11 @@ TEST(RendezvousTree, CardsThatWereAlteredAreNoticed) {
     EXPECT_EQ(read_exactly(rank.socket, roster, soon()), IoResult::done);
     roster[roster.size() / 2] ^= std::byte{1};
     rank.children->give(std::make_shared<const std::vector<std::byte>>(roster), placement.nonce);
-    while (rank.reader.read(rank.socket, rank.session) == wire::FrameResult::more) {
+    while (rank.reader.read(rank.socket, rank.session) == protocol::FrameResult::more) {
       rank.children->serve(Clock::now());
       std::this_thread::sleep_for(1ms);
     }
-    EXPECT_EQ(rank.reader.type(), wire::FrameType::failed);
+    EXPECT_EQ(rank.reader.type(), protocol::FrameType::failed);
   });
   expect_all_failed(outcomes, ErrorCode::system, kInner,
                     "the ranks' cards were altered on their way from rank 3", 5);
@@ -284,28 +284,29 @@ TEST(RendezvousTree, OnlyItsChildrenGetAnythingFromARank) {
   const auto outcomes = meet_but_for(id, kLeaf, kRanks, 20s, [&] {
     PlayedRank rank(id, kLeaf, kRanks);
     const auto placement = rank.placement();
-    wire::Bytes32 other_nonce = placement.nonce;
+    protocol::Bytes32 other_nonce = placement.nonce;
     other_nonce[0] ^= std::byte{1};
     EXPECT_EQ(rank.roster_as(placement, {kLeaf, other_nonce}), "closed");
     for (const int other : {-1, 0, 11, 95, 100, INT32_MIN, INT32_MAX}) {
       EXPECT_EQ(rank.roster_as(placement, {other, placement.nonce}), "closed") << other;
     }
-    const wire::Child me{kLeaf, placement.nonce};
-    EXPECT_EQ(rank.roster_as(placement, me, wire::FrameType::hello), "closed");
+    const protocol::Child me{kLeaf, placement.nonce};
+    EXPECT_EQ(rank.roster_as(placement, me, protocol::FrameType::hello), "closed");
 
     // A conversation that went well, played again: the parent's nonce is another one.
-    const auto record = [&](const wire::Proof* old_proof, const wire::Buffer& old_frame) {
-      const FileDescriptor socket = connect_to(*wire::address_of(placement.parent), soon());
-      wire::Greeting greeting;
-      EXPECT_EQ(read_exactly(socket, wire::writable_bytes_of(greeting), soon()), IoResult::done);
-      wire::Proof proof;
-      wire::fill_random(proof.nonce);
-      const wire::Session own(rank.secret, greeting.nonce, proof.nonce);
+    const auto record = [&](const protocol::Proof* old_proof, const protocol::Buffer& old_frame) {
+      const FileDescriptor socket = connect_to(*protocol::address_of(placement.parent), soon());
+      protocol::Greeting greeting;
+      EXPECT_EQ(read_exactly(socket, protocol::writable_bytes_of(greeting), soon()),
+                IoResult::done);
+      protocol::Proof proof;
+      protocol::fill_random(proof.nonce);
+      const protocol::Session own(rank.secret, greeting.nonce, proof.nonce);
       proof.mac = own.connector_proof();
-      const auto frame = wire::frame(own, wire::FrameType::child, {wire::bytes_of(me)});
-      write_exactly(socket, wire::bytes_of(old_proof != nullptr ? *old_proof : proof), soon());
+      const auto frame = protocol::frame(own, protocol::FrameType::child, {protocol::bytes_of(me)});
+      write_exactly(socket, protocol::bytes_of(old_proof != nullptr ? *old_proof : proof), soon());
       write_exactly(socket, old_frame ? *old_frame : *frame, soon());
-      std::vector<std::byte> answer(sizeof(wire::Bytes32) + placement.roster_bytes);
+      std::vector<std::byte> answer(sizeof(protocol::Bytes32) + placement.roster_bytes);
       const IoResult result = read_exactly(socket, answer, soon());
       return std::tuple(result, proof, frame);
     };
@@ -316,8 +317,8 @@ TEST(RendezvousTree, OnlyItsChildrenGetAnythingFromARank) {
 
     // A child that has lost its connection may come again.
     EXPECT_EQ(rank.roster_as(placement, me), "");
-    rank.say(wire::FrameType::have);
-    EXPECT_TRUE(rank.hears(wire::FrameType::go));
+    rank.say(protocol::FrameType::have);
+    EXPECT_TRUE(rank.hears(protocol::FrameType::go));
   });
   for (const Outcome& outcome : outcomes) {
     ASSERT_TRUE(outcome.met) << outcome.message;

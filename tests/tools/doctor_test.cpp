@@ -52,7 +52,7 @@ TEST_F(Doctor, MarksATransportThatIsNotThere) {
   expect_marked("TUTTI_TRANSPORT=plugin NCCL_NET_PLUGIN=none", "would be used",
                 "no network plugin is to be used");
   expect_marked("TUTTI_TRANSPORT=tpc", "TUTTI_TRANSPORT",
-                "TUTTI_TRANSPORT=tpc: it can be tcp, verbs, ucx");
+                "TUTTI_TRANSPORT=tpc: it can be verbs, plugin, ucx, tcp");
 }
 
 TEST_F(Doctor, MarksSettingsThatAreWrong) {

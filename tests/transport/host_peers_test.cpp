@@ -41,7 +41,7 @@ class RanksOfAHost : public testing::Test {
  protected:
   void SetUp() override {
     setenv("TUTTI_APART", "1", 1);
-    wire::fill_random(secret_);
+    protocol::fill_random(secret_);
   }
   void TearDown() override { unsetenv("TUTTI_APART"); }
 
@@ -54,7 +54,7 @@ class RanksOfAHost : public testing::Test {
   }
 
   /// Rank `rank` connects; what it throws is kept.
-  void connect(int rank, const wire::Bytes32& secret, std::chrono::nanoseconds timeout) {
+  void connect(int rank, const protocol::Bytes32& secret, std::chrono::nanoseconds timeout) {
     const auto r = static_cast<std::size_t>(rank);
     try {
       peers_[r]->meet(rank, addresses_, secret, deadline_after(timeout));
@@ -101,7 +101,7 @@ class RanksOfAHost : public testing::Test {
     return socket;
   }
 
-  wire::Bytes32 secret_{};
+  protocol::Bytes32 secret_{};
   std::vector<std::unique_ptr<HostPeers>> peers_;
   std::vector<HostPeerAddress> addresses_;
   std::vector<std::optional<Error>> errors_;
@@ -234,7 +234,7 @@ TEST_F(RanksOfAHost, ARankThatHasGivenUpIsNotWaitedFor) {
 
 TEST_F(RanksOfAHost, ARankWithAnotherSecretIsNotHeard) {
   make(3);
-  wire::Bytes32 other = secret_;
+  protocol::Bytes32 other = secret_;
   other[31] ^= std::byte{1};
   side_by_side([&](int r) { connect(r, r == 2 ? other : secret_, 700ms); });
   EXPECT_FALSE(errors_[0]);
@@ -250,10 +250,11 @@ TEST_F(RanksOfAHost, AGreetingIsGoodForItsCallerAndItsListenerAlone) {
   const auto said = [&](int caller, int listener) {
     const auto& name = addresses_[static_cast<std::size_t>(listener)].socket;
     const std::uint64_t identity = addresses_[static_cast<std::size_t>(caller)].identity;
-    return wire::hash(secret_, "host peer", {wire::bytes_of(name), wire::bytes_of(identity)});
+    return protocol::hash(secret_, "host peer",
+                          {protocol::bytes_of(name), protocol::bytes_of(identity)});
   };
   // Rank 2 is said to call rank 1, and to pass it something.
-  const auto come = [&](const wire::Bytes32& mac, std::uint64_t key) {
+  const auto come = [&](const protocol::Bytes32& mac, std::uint64_t key) {
     FileDescriptor socket = visit(1);
     EXPECT_TRUE(socket);
     std::vector<std::byte> hello(sizeof(std::uint64_t) + mac.size());

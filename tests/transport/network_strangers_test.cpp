@@ -54,20 +54,20 @@ void visit(const SocketAddress& door, const SocketAddress& other_door, int kind,
       held.push_back(std::move(socket));
       break;
     case 3:  // a wrong proof
-      write_exactly(socket, wire::bytes_of(wire::Proof{}), deadline_after(100ms));
+      write_exactly(socket, protocol::bytes_of(protocol::Proof{}), deadline_after(100ms));
       break;
     default: {  // what another rank says, as if it had been said by this one
       const FileDescriptor other = connect_to(other_door, deadline_after(5s));
-      wire::Greeting greeting, other_greeting;
-      const auto greeted = [](const FileDescriptor& from, wire::Greeting& heard) {
-        return from && read_exactly(from, wire::writable_bytes_of(heard), deadline_after(1s)) ==
+      protocol::Greeting greeting, other_greeting;
+      const auto greeted = [](const FileDescriptor& from, protocol::Greeting& heard) {
+        return from && read_exactly(from, protocol::writable_bytes_of(heard), deadline_after(1s)) ==
                            IoResult::done;
       };
       // Else turned away, as one of too many.
       if (!greeted(socket, greeting) || !greeted(other, other_greeting)) break;
-      wire::Proof proof;
+      protocol::Proof proof;
       proof.nonce = other_greeting.nonce;
-      write_exactly(socket, wire::bytes_of(proof), deadline_after(100ms));
+      write_exactly(socket, protocol::bytes_of(proof), deadline_after(100ms));
       std::array<std::byte, sizeof proof.mac> answer{};
       EXPECT_NE(read_exactly(socket, answer, deadline_after(50ms)), IoResult::done);
     }

@@ -35,8 +35,8 @@ std::vector<std::shared_ptr<HostPeers>> job(const std::vector<std::string>& host
     peers.push_back(std::make_shared<HostPeers>(host));
     addresses.push_back(peers.back()->listen());
   }
-  wire::Bytes32 secret;
-  wire::fill_random(secret);
+  protocol::Bytes32 secret;
+  protocol::fill_random(secret);
   for (std::size_t r = 0; r < peers.size(); ++r) {
     peers[r]->meet(static_cast<int>(r), addresses, secret, deadline_after(10s));
   }

@@ -49,9 +49,9 @@ TEST(Crc32c, IsTheSameByTableAndInPieces) {
 
 class Seals : public testing::TestWithParam<Protection> {
  protected:
-  Seals() { wire::fill_random(key_); }
+  Seals() { protocol::fill_random(key_); }
   Seal make() const { return {GetParam(), key_}; }
-  wire::Bytes32 key_{};
+  protocol::Bytes32 key_{};
 };
 INSTANTIATE_TEST_SUITE_P(By, Seals, testing::Values(Protection::checksum, Protection::encryption),
                          [](const auto& by) {
@@ -103,9 +103,9 @@ TEST_P(Seals, FindWhatIsLeftOutOrComesTwice) {
 }
 
 TEST(Seals, OfOtherKeysAreNotOpened) {
-  wire::Bytes32 a{}, b{};
-  wire::fill_random(a);
-  wire::fill_random(b);
+  protocol::Bytes32 a{}, b{};
+  protocol::fill_random(a);
+  protocol::fill_random(b);
   Bytes bytes = some_bytes(64, 6);
   const Seal::Header header = Seal(Protection::encryption, a).close(bytes);
   EXPECT_FALSE(Seal(Protection::encryption, b).open(header, bytes));
@@ -115,9 +115,9 @@ TEST(Seals, OfOtherKeysAreNotOpened) {
 class Streams : public testing::TestWithParam<Protection> {
  protected:
   Streams() {
-    wire::Bytes32 secret{}, one{}, other{};
-    for (wire::Bytes32* const b : {&secret, &one, &other}) wire::fill_random(*b);
-    const wire::Session session(secret, one, other);
+    protocol::Bytes32 secret{}, one{}, other{};
+    for (protocol::Bytes32* const b : {&secret, &one, &other}) protocol::fill_random(*b);
+    const protocol::Session session(secret, one, other);
     std::array<int, 2> fds{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds.data()), 0);
     left_ = Stream(FileDescriptor(fds[0]), GetParam(), session, true);

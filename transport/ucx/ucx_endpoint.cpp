@@ -51,7 +51,7 @@ UcxEndpoint::UcxEndpoint(Sink& sink, std::shared_ptr<UcxWorker> worker)
       worker_(std::move(worker)),
       ucx_(worker_->ucx()),
       abilities_{.ordered = false, .runs_from = kLongBytes, .least_direct = kZeroCopyBytes} {
-  wire::fill_random(wire::writable_bytes_of(key_));
+  protocol::fill_random(protocol::writable_bytes_of(key_));
   worker_->add(key_, *this);
 }
 
