@@ -25,6 +25,13 @@ constexpr Family kLogarithmic = {
     {bruck_reduce_scatter, textbook::exchange, textbook::logarithmic},
     {tree_broadcast, textbook::tree_broadcast, textbook::up_or_down},
     {tree_reduce, textbook::tree_reduce, textbook::up_or_down}};
+/// Without a reduce_scatter, so leaders alone work across groups.
+constexpr Family kLeaders = {
+    {recursive_doubling_all_reduce, textbook::recursive_doubling_all_reduce, textbook::logarithmic},
+    {},
+    {},
+    {tree_broadcast, textbook::tree_broadcast, textbook::up_or_down},
+    {tree_reduce, textbook::tree_reduce, textbook::up_or_down}};
 constexpr Family kWindows = {
     {two_shot_window_all_reduce, textbook::exchange, textbook::two_hops},
     {direct_window_all_gather, textbook::read_others, textbook::two_hops},
@@ -35,6 +42,7 @@ constexpr Family kWindows = {
 constexpr char kHierarchical[] = "hierarchical";
 constexpr char kHierarchicalTree[] = "hierarchical_tree";
 constexpr char kHierarchicalWindow[] = "hierarchical_window";
+constexpr char kHierarchicalLeaders[] = "hierarchical_leaders";
 
 template <const char* kName, const Family& kInner, const Family& kOuter>
 RankPlan composed(const PlanRequest& request, int rank) {
@@ -65,14 +73,25 @@ enum class Over : bool { links, windows };
 /// An algorithm that has one slice, or...
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm one(Collective c, std::string_view name, Over over, std::string_view summary) {
-  return {c,         name,      summary,    over == Over::windows, false, false, false, false,
-          kGenerate, kTextbook, flat<kHops>};
+  return {.collective = c,
+          .name = name,
+          .summary = summary,
+          .windows = over == Over::windows,
+          .generate = kGenerate,
+          .textbook = kTextbook,
+          .hops = flat<kHops>};
 }
 /// ... one for each lane that is asked for.
 template <auto kGenerate, auto kTextbook, auto kHops>
 constexpr Algorithm many(Collective c, std::string_view name, Over over, std::string_view summary) {
-  return {c,     name,  summary,           over == Over::windows,     true,       false,
-          false, false, sliced<kGenerate>, sliced_traffic<kTextbook>, flat<kHops>};
+  return {.collective = c,
+          .name = name,
+          .summary = summary,
+          .windows = over == Over::windows,
+          .lanes = true,
+          .generate = sliced<kGenerate>,
+          .textbook = sliced_traffic<kTextbook>,
+          .hops = flat<kHops>};
 }
 /// A ring or a chain.
 constexpr Algorithm in_order(Algorithm a) {
@@ -91,32 +110,27 @@ constexpr Algorithm compressed(Algorithm a) {
 }
 template <const char* kName, const Family& kFamily>
 constexpr Algorithm nested(Collective c, Over over, std::string_view summary) {
-  return {c,
-          kName,
-          summary,
-          over == Over::windows,
-          false,
-          false,
-          needs_equal_groups(c),
-          false,
-          composed<kName, kFamily, kFamily>,
-          composed_traffic<kFamily, kFamily>,
-          composed_hops<kFamily, kFamily>};
+  using Groups = Algorithm::Groups;
+  return {.collective = c,
+          .name = kName,
+          .summary = summary,
+          .windows = over == Over::windows,
+          .groups = needs_equal_groups(c) ? Groups::equal : Groups::any,
+          .generate = composed<kName, kFamily, kFamily>,
+          .textbook = composed_traffic<kFamily, kFamily>,
+          .hops = composed_hops<kFamily, kFamily>};
 }
 /// Windows inside of groups, links across.
 template <auto kGenerate, auto kTextbook, auto kAcross>
 constexpr Algorithm in_groups(Collective c, std::string_view name, std::string_view summary) {
-  return {c,
-          name,
-          summary,
-          true,
-          false,
-          false,
-          false,
-          false,
-          kGenerate,
-          kTextbook,
-          in_groups_hops<kAcross>};
+  return {.collective = c,
+          .name = name,
+          .summary = summary,
+          .windows = true,
+          .groups = Algorithm::Groups::any,
+          .generate = kGenerate,
+          .textbook = kTextbook,
+          .hops = in_groups_hops<kAcross>};
 }
 
 constexpr Algorithm kAlgorithms[] = {
@@ -152,6 +166,9 @@ constexpr Algorithm kAlgorithms[] = {
     nested<kHierarchicalTree, kLogarithmic>(
         Collective::all_reduce, Over::links,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, in O(log n) hops"),
+    nested<kHierarchicalLeaders, kLeaders>(
+        Collective::all_reduce, Over::links,
+        "Reduce to a leader of each group, all_reduce among leaders, broadcast inside of groups"),
     nested<kHierarchicalWindow, kWindows>(
         Collective::all_reduce, Over::windows,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, through windows"),
@@ -338,6 +355,13 @@ constexpr Algorithm kAlgorithms[] = {
     one<dissemination_barrier, textbook::nothing, textbook::logarithmic>(
         Collective::barrier, "dissemination", Over::links,
         "Signals to the ranks 1, 2, 4, ... after: log2 n hops"),
+    {.collective = Collective::barrier,
+     .name = kHierarchical,
+     .summary = "Up a tree in each group, signals among their leaders, down the trees",
+     .groups = Algorithm::Groups::any,
+     .generate = hierarchical_barrier,
+     .textbook = textbook::nothing,
+     .hops = textbook::hierarchical_barrier},
 };
 
 }  // namespace

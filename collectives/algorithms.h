@@ -41,17 +41,21 @@ struct Hops {
 };
 
 struct Algorithm {
+  /// The groups of ranks (PlanRequest::groups) that it works in: none, of any sizes, or of one
+  /// size.
+  enum class Groups : std::uint8_t { none, any, equal };
+
   Collective collective;
   std::string_view name;     // "ring"
   std::string_view summary;  // one line for `tutti plan list`
-  bool windows;        // addresses other ranks' memory: of all, with links for signals alone, or of
-                       // those of its group, with data on the links across
-  bool lanes;          // honours PlanRequest::lanes > 1
-  bool follows_order;  // each rank sends to the next one in its order alone, so lanes may have
-                       // orders of their own
-  bool equal_groups;   // hierarchical: refuses groups of different sizes
-  bool invariant;      // reductions: each result is the canonical expression, in plans for
-                       // Domains::subtrees() with PlanRequest::in_order
+  bool windows = false;      // addresses other ranks' memory: of all, with links for signals alone,
+                             // or of those of its group, with data on the links across
+  bool lanes = false;        // honours PlanRequest::lanes > 1
+  bool follows_order = false;  // each rank sends to the next one in its order alone, so lanes may
+                               // have orders of their own
+  Groups groups = Groups::none;
+  bool invariant = false;  // reductions: each result is the canonical expression, in plans for
+                           // Domains::subtrees() with PlanRequest::in_order
   /// Rank `rank`'s part. Throws Error(invalid_argument) for a request that it cannot serve.
   RankPlan (*generate)(const PlanRequest& request, int rank);
   /// The textbook's traffic of rank `rank`, in chunks per tile.

@@ -89,10 +89,11 @@ RankPlan bruck_reduce_scatter(const PlanRequest& request, int rank);
 RankPlan binomial_gather(const PlanRequest& request, int rank);
 RankPlan binomial_scatter(const PlanRequest& request, int rank);
 
-// pairwise.cpp, neighbours.cpp, dissemination.cpp
+// pairwise.cpp, neighbours.cpp, barriers.cpp
 RankPlan pairwise_all_to_all(const PlanRequest& request, int rank);
 RankPlan pairwise_all_to_all_v(const PlanRequest& request, int rank);
 RankPlan neighbours_send_recv(const PlanRequest& request, int rank);
 RankPlan dissemination_barrier(const PlanRequest& request, int rank);
+RankPlan hierarchical_barrier(const PlanRequest& request, int rank);
 
 }  // namespace tutti::algorithm

@@ -4,7 +4,8 @@
 //
 //     all_reduce      reduce_scatter inside, all_reduce across, all_gather inside; so each rank of
 //                     a group carries its share of the traffic between groups. With groups of
-//                     unequal size: reduce to a leader, all_reduce among leaders, broadcast
+//                     unequal size, or without an algorithm for reduce_scatter: reduce to a leader,
+//                     all_reduce among leaders, broadcast
 //     all_gather      across, then inside for every group's blocks
 //     reduce_scatter  inside for every group's blocks, then across
 //     broadcast       from the root across to one leader each, then inside
@@ -106,7 +107,11 @@ Composition::Composition(const PlanRequest& request, const Family& inner, const 
   if (needs_equal_groups(request.collective)) groups_.need_equal(request.collective);
   switch (request.collective) {
     case Collective::all_reduce:
-      groups_.are_equal() ? all_reduce() : all_reduce_by_leaders();
+      if (groups_.are_equal() && inner_.reduce_scatter.generate != nullptr) {
+        all_reduce();
+      } else {
+        all_reduce_by_leaders();
+      }
       break;
     case Collective::all_gather:
       all_gather();

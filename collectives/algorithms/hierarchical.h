@@ -7,12 +7,12 @@ namespace tutti::algorithm {
 
 /// An algorithm for a collective.
 struct Part {
-  RankPlan (*generate)(const PlanRequest& request, int rank);
-  Traffic (*textbook)(const PlanRequest& request, int rank);
-  int (*hops)(int ranks);
+  RankPlan (*generate)(const PlanRequest& request, int rank) = nullptr;
+  Traffic (*textbook)(const PlanRequest& request, int rank) = nullptr;
+  int (*hops)(int ranks) = nullptr;
 };
 
-/// One algorithm for each collective that a composition uses.
+/// One algorithm for each collective that a composition uses; others may be missing.
 struct Family {
   Part all_reduce, all_gather, reduce_scatter, broadcast, reduce;
 };

@@ -245,5 +245,9 @@ Hops in_groups(const PlanRequest& request, int (*across)(int groups)) {
   const Groups g(request, 0);
   return {two_hops(g.largest()), across(g.count())};
 }
+Hops hierarchical_barrier(const PlanRequest& request) {
+  const Groups g(request, 0);
+  return {2 * binomial(g.largest()), logarithmic(g.count())};
+}
 
 }  // namespace tutti::algorithm::textbook

@@ -70,5 +70,7 @@ int up_or_down(int ranks);
 int up_and_down(int ranks);
 /// The signals "ready" and "done" inside of each group, and the given number across.
 Hops in_groups(const PlanRequest& request, int (*across)(int groups));
+/// Up and down a binomial tree in each group; dissemination across.
+Hops hierarchical_barrier(const PlanRequest& request);
 
 }  // namespace tutti::algorithm::textbook

@@ -202,8 +202,9 @@ PlanRequest placed(const Algorithm& algorithm, const PlanRequest& request, const
   if (is_rooted(request.collective)) p.root = domains.place_of(request.root);
   if (request.group != 0 || !request.groups.empty() || domains.count() == 1) return p;
   const int group = domains.group();
-  if (group > 0 && (request.ranks % group == 0 || !algorithm.equal_groups)) p.group = group;
-  if (group == 0 && !algorithm.equal_groups) p.groups = domains.sizes();
+  const bool any_sizes = algorithm.groups != Algorithm::Groups::equal;
+  if (group > 0 && (request.ranks % group == 0 || any_sizes)) p.group = group;
+  if (group == 0 && any_sizes) p.groups = domains.sizes();
   return p;
 }
 

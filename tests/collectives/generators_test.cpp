@@ -30,7 +30,8 @@ std::string text_of(const Algorithm& a, const PlanRequest& r) {
                      r.ranks, r.root, r.lanes, r.group);
 }
 
-bool is_hierarchical(const Algorithm& a) { return a.name.starts_with("hierarchical"); }
+using Groups = Algorithm::Groups;
+bool is_hierarchical(const Algorithm& a) { return a.groups != Groups::none; }
 
 std::uint32_t widest_message(const Plan& plan) {
   std::uint32_t widest = 1;
@@ -80,7 +81,7 @@ std::vector<PlanRequest> requests(const Algorithm& a, int ranks) {
   std::vector<int> groups = {0};
   if (is_hierarchical(a) && ranks <= 128) {
     for (const int g : {1, 2, 3, 4, 8, ranks}) {
-      const bool fits = g <= ranks && (ranks % g == 0 || !a.equal_groups);
+      const bool fits = g <= ranks && (ranks % g == 0 || a.groups != Groups::equal);
       if (fits && std::find(groups.begin(), groups.end(), g) == groups.end()) groups.push_back(g);
     }
   }
@@ -416,7 +417,7 @@ TEST(Requests, ThatMakeNoSenseAreRefused) {
         sized.groups = groups;
         expect_refused(a, sized, 0, "all together those that there are");
       }
-      if (a.equal_groups) {
+      if (a.groups == Groups::equal) {
         sized.groups = {3, 1};
         expect_refused(a, sized, 0, "needs groups of equal size");
         expect_refused(a, {a.collective, 4, 0, 1, 3}, 0, "3 does not divide 4");

@@ -26,7 +26,7 @@ namespace {
 std::vector<const Algorithm*> hierarchical_ones() {
   std::vector<const Algorithm*> all;
   for (const Algorithm& a : algorithms()) {
-    if (a.invariant && a.name.starts_with("hierarchical")) all.push_back(&a);
+    if (a.invariant && a.groups != Algorithm::Groups::none) all.push_back(&a);
   }
   return all;
 }

@@ -58,7 +58,7 @@ inline Plan laid_out_plan(const Algorithm& a, const PlanRequest& request, const 
 }
 
 inline bool is_composed_or_grouped(const Algorithm& a) {
-  return a.name.starts_with("hierarchical");
+  return a.groups != Algorithm::Groups::none;
 }
 
 /// How many messages between hosts follow one from the other.

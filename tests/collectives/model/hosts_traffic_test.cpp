@@ -35,7 +35,8 @@ TEST(Hosts, HierarchicalPlansSendAcrossWhatTheFormulaSays) {
     for (const Algorithm& a : algorithms()) {
       if (!is_composed_or_grouped(a) || a.name == "hierarchical_window") continue;
       // Groups that cannot be hosts: what has to have equal ones divides the ranks otherwise.
-      if (a.equal_groups && hosts.count() > 1 && hosts.sizes().back() != hosts.sizes().front()) {
+      if (a.groups == Algorithm::Groups::equal && hosts.count() > 1 &&
+          hosts.sizes().back() != hosts.sizes().front()) {
         continue;
       }
       for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{300'000}}) {
