@@ -18,11 +18,13 @@ Geometry geometry_of(const Options& options, int rank) {
   return g;
 }
 
-ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool one_per_host) {
+ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool one_per_host,
+                          double l2_bytes) {
   constexpr std::size_t kLeast = 8;
   constexpr std::size_t kMost = 32;
   // That all of a rank's links are to have, about.
   constexpr std::size_t kLinksBytes = std::size_t{8} << 20;
+  constexpr double kLargeL2 = 2 << 20;
   const auto links = static_cast<std::size_t>(std::max(ranks - 1, 1));
   if (wish.slot_bytes == 0) {
     constexpr std::size_t kNear = std::size_t{64} << 10, kFar = std::size_t{512} << 10;
@@ -33,8 +35,12 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool on
   if (wish.slots > 0) return wish;
   // Ranks that share a core share its caches: the less data goes round, the more stays there.
   if (crowded) return {kMost, wish.slot_bytes, kLeast};
-  // Else a link should exceed a core's L2 cache (transport/connection.h).
-  return {kMost, wish.slot_bytes, std::clamp(kLinksBytes / links / wish.slot_bytes, kLeast, kMost)};
+  std::size_t most_bytes = kLinksBytes / links;
+  // Half of a large L2 cache; else a link should exceed it (transport/connection.h).
+  if (!one_per_host && l2_bytes >= kLargeL2) {
+    most_bytes = std::min(most_bytes, static_cast<std::size_t>(l2_bytes) / 2);
+  }
+  return {kMost, wish.slot_bytes, std::clamp(most_bytes / wish.slot_bytes, kLeast, kMost)};
 }
 
 }  // namespace tutti

@@ -34,8 +34,9 @@ struct Geometry {
 /// left open, unless the options say so.
 Geometry geometry_of(const Options& options, int rank);
 /// The links of `ranks` ranks, where `wish` leaves the slots open. `crowded`: somewhere there are
-/// more ranks than cores. `one_per_host`: each rank is on a host of its own.
-ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool one_per_host);
+/// more ranks than cores. `one_per_host`: each rank is on a host of its own. `l2_bytes`: of a core.
+ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool one_per_host,
+                          double l2_bytes);
 /// As cut() wants it.
 inline std::size_t least_piece(const Geometry& g, int ranks) {
   return ranks > 1 && g.hosts.count() == ranks ? kLeastFarPiece : kLeastPiece;

@@ -140,7 +140,7 @@ Geometry geometry_of(std::span<const SessionCard> cards, int rank) {
     if (&host == &hosts[static_cast<std::size_t>(own)]) g.cores_here = cores;
   }
   g.shape = links_for({first.slots, first.slot_bytes}, static_cast<int>(cards.size()), crowded,
-                      hosts.size() == cards.size());
+                      hosts.size() == cards.size(), g.machine.l2_bytes);
   g.domains = Domains::on_hosts(host_of, domains);
   g.hosts = Domains(host_of);
   return g;

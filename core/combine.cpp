@@ -33,7 +33,7 @@ Reduction reduction_of(ReduceKind kind) {
 
 // Long inputs for several destinations, or with a division, go through in pieces that stay in the
 // first-level cache between being read and being written the last time.
-constexpr std::size_t kPiece = 8192;
+constexpr std::size_t kPiece = 16384;
 
 void copy(std::span<void* const> destinations, const void* source, std::size_t bytes) {
   if (destinations.size() == 1) {
@@ -116,13 +116,35 @@ void Combiner::operator()(std::span<void* const> destinations, std::span<const S
     if (!is_float(type_) && std::ranges::any_of(sources, divides)) {
       refuse(type_, kind_, "Prescale::divide is for floats; integers divide the result");
     }
-    reduce_(arguments);
+    if (destinations.size() > 1 && options.stream == 0 && count * size_of(type_) >= kPiece) {
+      reduce_and_copy(arguments);
+    } else {
+      reduce_(arguments);
+    }
   } else if (options.stream > 0) {
     detail::stream_copy(destinations, options.stream, sources[0].data, count * size_of(type_));
   } else {
     copy(destinations, sources[0].data, count * size_of(type_));
   }
   if (options.stream > 0) detail::fence_streams();
+}
+
+// To several destinations: the last one takes the reduction, and the others copy it, piece by
+// piece. The C library's copies write whole lines, which need not be read first.
+void Combiner::reduce_and_copy(const detail::ReduceArguments& whole) const {
+  const std::size_t size = size_of(type_);
+  detail::ReduceArguments piece = whole;
+  piece.destinations = whole.destinations.last(1);
+  for (std::size_t at = 0; at < whole.end; at += kPiece / size) {
+    piece.begin = at;
+    piece.end = std::min(whole.end, at + kPiece / size);
+    reduce_(piece);
+    const std::size_t length = (piece.end - at) * size;
+    const std::byte* from = static_cast<std::byte*>(whole.destinations.back()) + at * size;
+    for (void* other : whole.destinations.first(whole.destinations.size() - 1)) {
+      std::memcpy(static_cast<std::byte*>(other) + at * size, from, length);
+    }
+  }
 }
 
 // Of integers. The first destination takes the reduction and is divided in place; the others copy

@@ -68,6 +68,7 @@ class Combiner {
                   std::size_t count, const CombineOptions& options = {}) const;
 
  private:
+  void reduce_and_copy(const detail::ReduceArguments& arguments) const;
   void divide_result(const detail::ReduceArguments& arguments) const;
 
   DataType type_;

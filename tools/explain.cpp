@@ -148,8 +148,8 @@ void explain(const Arguments& arguments) {
   const int cores = a.cores > 0 ? a.cores : host().cores;
   const Geometry geometry = geometry_of(Options(), 0);
   const int on_a_host = hosts.most(a.ranks);
-  const ConnectionShape links =
-      links_for(geometry.shape, a.ranks, on_a_host > cores, hosts.count() == a.ranks);
+  const ConnectionShape links = links_for(geometry.shape, a.ranks, on_a_host > cores,
+                                          hosts.count() == a.ranks, geometry.machine.l2_bytes);
   if (a.domains > std::min(on_a_host, cores)) {
     refuse(fmt::format("{} ranks on {} cores cannot share {} last-level caches (--cores)",
                        on_a_host, cores, a.domains));

@@ -175,7 +175,8 @@ void measure_windows(Communicator& comm, Machine& m) {
       [&] { comm.all_reduce(window.at(0), window.at(kShort), kShort, DataType::uint8); }, kCalls);
   m.window_ns = 0;
   const Geometry geometry = geometry_of(Options(), 0);
-  Chooser chooser({m, 2, 2, links_for(geometry.shape, 2, false, false), geometry.tile_bytes});
+  Chooser chooser(
+      {m, 2, 2, links_for(geometry.shape, 2, false, false, m.l2_bytes), geometry.tile_bytes});
   for (const Prediction& c : chooser.candidates({Collective::all_reduce, kShort})) {
     if (c.algorithm->name != kWindowAlgorithm) continue;
     m.window_ns = std::max(measured - c.ns, 1.0);

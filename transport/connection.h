@@ -3,10 +3,12 @@
 //     credit line | slots x header line | data
 //
 // A slot is a header line, and as much of the data as its message needs: messages lie one behind
-// the other, around and around. So short and long ones alike use all of the data, and it should be
+// the other, around and around. So short and long ones alike use all of the data. It should be
 // larger than a core's L2 cache: then the lines that the sender writes have left the receiver's L2
-// for the L3 cache that they share, where they cost 2 ns each, and not 5. There may be less data
-// than all slots could fill: then long messages wait for room, and short ones only for a slot.
+// for the L3 cache that they share, where they cost 2 ns each, and not 5 (measured with an L2 of
+// 512 KiB). Or it should be half of a large L2, which the user's data need as well (measured with
+// 2 MiB). There may be less data than all slots could fill: then long messages wait
+// for room, and short ones only for a slot.
 //
 // Counters, not flags: each slot's header holds the number of the message in it, which only grows,
 // so nothing is ever reset. Each line has one writer: headers and data the sender, the credit line
