@@ -12,11 +12,11 @@ Markdown: medians of the turns in ms, the quartiles of the ratio, and the ratio 
 """
 import argparse
 import pathlib
-import re
 import statistics
 import tempfile
 
 from namespaces import namespaces, run_on_hosts
+from programs import times_of
 
 # Names, options of the benchmark, settings.
 WAYS = {
@@ -25,14 +25,6 @@ WAYS = {
     "stripes": [("one link", [], {"TUTTI_TCP_STREAMS": "1"}),
                 ("four links", [], {"TUTTI_TCP_STREAMS": "0"})],
 }  # fmt: skip
-
-
-def times_of(text):
-    """ms by size, out of place."""
-    rows = re.findall(r"^ +(\d+) +\d+ +\w+ +\w+ +-?\d+ +([\d.]+) ", text, re.M)
-    if not rows:
-        raise SystemExit(f"no times in\n{text}")
-    return {int(size): float(us) / 1000 for size, us in rows}
 
 
 def main():
@@ -57,7 +49,7 @@ def main():
         for turn in range(a.turns):
             for name, options, settings in ways if turn % 2 == 0 else ways[::-1]:
                 text = run_on_hosts(tutti, 1, perf + options, hosts, folder, **settings)
-                turns[name].append(times_of(text))
+                turns[name].append({size: us / 1000 for size, us in times_of(text).items()})
     first, second = turns.values()
     print(f"| {a.hosts} hosts, {a.mbit} Mbit/s | {ways[0][0]}, ms | {ways[1][0]}, ms | ratio | quartiles |")
     print("|---|---|---|---|---|")

@@ -34,7 +34,6 @@ class HeadExchange {
                std::size_t batch, std::size_t dim, DataType type);
 
   /// The bytes of the tensors before and during the attention, and of the memory for its messages.
-  std::size_t own_bytes() const { return rows_ * batch_ * heads_ * row_; }
   std::size_t share_bytes() const;
   std::size_t message_bytes() const;
 
