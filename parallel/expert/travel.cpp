@@ -86,8 +86,15 @@ void ExpertParallel::start_wave(InFlight& in_flight, const Saved& saved, std::si
     const auto self = static_cast<std::size_t>(axis_.rank());
     sent[self] = received[self] = 0;
   }
-  std::byte* const here = places.sent + w.sent_at * row_bytes_;
-  std::byte* const there = (back ? places.results : places.arrived) + w.received_at * row_bytes_;
+  // Without rows it stays where the memory begins: behind the last row is no memory of the device,
+  // so the call would not be one on the device.
+  const auto first_row = [&](std::byte* rows, std::size_t at, const std::vector<std::size_t>& of) {
+    const bool has_rows = std::ranges::any_of(of, [](std::size_t count) { return count > 0; });
+    return has_rows ? rows + at * row_bytes_ : rows;
+  };
+  std::byte* const here = first_row(places.sent, w.sent_at, w.sent);
+  std::byte* const there =
+      first_row(back ? places.results : places.arrived, w.received_at, w.received);
   Call call =
       call_of(Collective::all_to_all_v, back ? there : here, back ? here : there, 0, shape_.type);
   call.in_counts = back ? received : sent;

@@ -6,11 +6,17 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <functional>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "parallel/axis.h"
+#include "parallel/hybrid/shared_gradients.h"
 #include "parallel/pipeline/generate.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/tensor/vocabulary.h"
@@ -279,6 +285,34 @@ TEST(GpuLayers, ExpertsHaveTheHostsBits) {
     }
     expect_as_on_the_host(ranks, experts({.capacity_factor = 0.7}));
   }
+}
+
+// Rank 1 has rows in the first wave and none in the second: behind its last row is no memory of the
+// GPU.
+TEST(GpuLayers, AWaveWithoutRowsIsTheGpusToo) {
+  const Body body = on_one_axis([](Program& program, Axis& axis) {
+    constexpr std::size_t kWidth = 64;
+    expert::ExpertParallel layer(axis, {.name = "e", .experts = 4, .width = kWidth});
+    const std::vector<std::int64_t> chosen =
+        axis.rank() == 0 ? std::vector<std::int64_t>{0, 1, 2} : std::vector<std::int64_t>{0};
+    const expert::Routing routing{
+        .top_k = 1, .experts = chosen, .weights = std::vector<double>(chosen.size(), 0.5)};
+    const std::size_t count = chosen.size() * kWidth;
+    MemoryPool pool(MemoryPool::Reuse::no, program.device());
+    const Buffer x = pool.zeros(count * sizeof(float)), y = pool.zeros(count * sizeof(float));
+    std::vector<float> values(count, static_cast<float>(2 + axis.rank()));
+    program.device().copy(x.data(), values.data(), count * sizeof(float));
+    expert::Saved saved;
+    layer.forward(
+        x.data(), routing,
+        [&](std::size_t, const void* rows, std::size_t got, void* results) {
+          program.launch({.name = "expert", .b = rows, .to = results, .count = got * kWidth});
+        },
+        y.data(), saved);
+    program.device().read(values.data(), y.data(), count * sizeof(float));
+    return values;
+  });
+  EXPECT_EQ(on_ranks(2, true, body), on_ranks(2, false, body));
 }
 
 TEST(GpuLayerMutants, AForgottenOrderOfExpertsIsARace) {
