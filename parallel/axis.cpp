@@ -259,6 +259,8 @@ void Axis::use(Device& device) {
 }
 
 bool Axis::is_on_gpu(const Call& call) const {
+  // Without data there is perhaps no memory to tell it, or at one end alone.
+  if (call.collective == Collective::send_recv && call.count == 0) return device_->is_gpu();
   return device_->owns(call.in) || device_->owns(call.out);
 }
 

@@ -239,6 +239,22 @@ TEST(GpuLayers, PipelinesHaveTheHostsBits) {
   }
 }
 
+// Between two stages nothing travels, so one of their ranks has no memory at all.
+TEST(GpuLayers, APipelineMayHaveABoundaryWithoutData) {
+  for (const std::vector<std::size_t>& bytes : {std::vector<std::size_t>{0, 800}, {800, 0}}) {
+    (void)on_ranks(3, true, [&](Communicator& comm, CheckedProgram* program) {
+      CheckedAxis axis(comm, program->gpu);
+      pipeline::Stages stages;
+      stages.forward =
+          stages.backward = [](int, int, pipeline::Stages::In, pipeline::Stages::Out) {};
+      pipeline::Executor executor(
+          axis, pipeline::generate(*pipeline::find_generator("1f1b"), {3, 4}), bytes, stages);
+      for (int step = 0; step < 2; ++step) executor.step();
+      return Result();
+    });
+  }
+}
+
 TEST(GpuLayerMutants, AForgottenOrderOfAPipelineIsARace) {
   EXPECT_EQ(needless(2, pipeline_of("1f1b", 3)), " 0 of 20");
 }

@@ -77,6 +77,20 @@ TEST(GpuMessageMutants, AForgottenOrderIsARace) {
   EXPECT_EQ(missed, " 0") << "of " << orders;
 }
 
+// One end has memory of the GPU for it, and the other has none.
+TEST(GpuMessages, OneWithoutDataIsTheSameAtBothEnds) {
+  (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
+    CheckedAxis axis(comm, program->gpu);
+    MemoryPool pool(MemoryPool::Reuse::no, program->gpu);
+    const Buffer buffer = pool.zeros(kBytes);
+    Pending message = comm.rank() == 0 ? axis.recv(nullptr, 0, DataType::float32, 1)
+                                       : axis.send(buffer.data(), 0, DataType::float32, 0);
+    axis.all_reduce(buffer.data(), buffer.data(), kCount, DataType::float32).wait();
+    message.wait();
+    return Result();
+  });
+}
+
 // A peer that does not send is an error of a later call, also of one that has nothing to do with
 // it.
 TEST(GpuMessages, ALatePeerIsATimeOutOfALaterCall) {
