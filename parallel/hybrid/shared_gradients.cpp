@@ -41,6 +41,7 @@ PipelineEnds::PipelineEnds(CommunicatorAxis& pipeline, int first, int last) {
   if (!is_end || first == last) return;
   axis_.emplace(pair_, AxisName{"of the pipeline's ends",
                                 {pipeline.world_rank(first), pipeline.world_rank(last)}});
+  axis_->use(pipeline.device());
 }
 
 SharedGradients::SharedGradients(const SharedAxes& axes, std::vector<SharedParameter> parameters)
@@ -164,11 +165,19 @@ void SharedGradients::reduce(std::span<const Run> gradients) {
 
 double SharedGradients::norm(std::span<const Run> gradients, std::span<Axis* const> axes) const {
   check(gradients);
+  // A stage between the ends, alone in tensor parallelism, has neither of its axes.
+  const bool has_axis = axes_.tensor != nullptr || axes_.ends != nullptr;
+  Device& device = has_axis || axes.empty() ? memory_.device() : axes.front()->device();
+  if (!device.computes()) {  // on all ranks, also those that count no parameter
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("shared gradients: a norm on {}: there are no kernels for it here",
+                            device.name()));
+  }
   double squares = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const Run& run = gradients[i];
     const Device::Values values{run.data, run.count};
-    if (in_norm(i)) squares += memory_.device().sum_of_squares(run.type, {&values, 1});
+    if (in_norm(i)) squares += device.sum_of_squares(run.type, {&values, 1});
   }
   return gradient_norm(squares, axes);
 }

@@ -53,7 +53,7 @@ struct SharedAxes {
 class PipelineEnds {
  public:
   /// Collective over the axis. `first` and `last`: the ranks of those stages; by default the first
-  /// and the last rank of the axis.
+  /// and the last rank of the axis. Their axis is on the device that the pipeline's is on now.
   explicit PipelineEnds(CommunicatorAxis& pipeline, int first = 0, int last = -1);
   /// Null on other ranks, and if one rank has both stages.
   CommunicatorAxis* axis() { return axis_ ? &*axis_ : nullptr; }

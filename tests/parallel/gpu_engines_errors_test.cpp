@@ -1,13 +1,21 @@
 // What engines on GPUs refuse, and how they end. Part of gpu_engines_test.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <semaphore>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "parallel/axis.h"
+#include "parallel/domain/halo.h"
+#include "parallel/expert/expert_parallel.h"
+#include "parallel/hybrid/shared_gradients.h"
 #include "parallel/pipeline/execute.h"
 #include "parallel/pipeline/generate.h"
+#include "parallel/sequence/attention.h"
 #include "parallel/tensor/linear.h"
+#include "parallel/tensor/vocabulary.h"
 #include "tests/parallel/checked_program.h"
 #include "tests/parallel/late_peer.h"
 #include "tests/support/contains.h"
@@ -131,6 +139,26 @@ TEST(GpuEngines, RanksAreAllOnGpusOrNone) {
     const Error e = error_of([&] { DataParallel(axis, {{"w", {64}}}); });
     EXPECT_EQ(e.code(), ErrorCode::mismatch);
     EXPECT_TRUE(contains(e.what(), "memory on the host")) << e.what();
+    return Result();
+  });
+}
+
+// Rank 1 counts nothing, and is refused as well.
+TEST(GpuEngines, TheNormOfSharedGradientsNeedsKernels) {
+  (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
+    comm.impl().gpus = streamed_gpus();
+    CommunicatorAxis axis(comm);
+    Gpu bare(streamed_gpus(), 0);
+    bare.use(program->gpu.current());
+    axis.use(bare);
+    const SharedGradients shared({.tensor = &axis}, {{"w", Copies::equal}});
+    MemoryPool pool(MemoryPool::Reuse::no, bare);
+    const Buffer gradient = pool.zeros(64);
+    const SharedGradients::Run run{gradient.data(), 16};
+    Axis* const axes[] = {&axis};
+    const Error e = error_of([&] { (void)shared.norm({&run, 1}, axes); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_usage);
+    EXPECT_TRUE(contains(e.what(), "a norm on GPU 0: there are no kernels for it")) << e.what();
     return Result();
   });
 }

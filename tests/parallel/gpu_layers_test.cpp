@@ -341,6 +341,36 @@ TEST(GpuLayers, SharedGradientsHaveTheHostsBits) {
   }
 }
 
+// It has no axis with copies; the axes of the norm say where its gradients are.
+TEST(GpuLayers, TheNormOfAStageBetweenTheEndsIsOfTheGpu) {
+  (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
+    CheckedGpu& gpu = program->gpu;
+    CheckedAxis axis(comm, gpu);
+    MemoryPool pool(MemoryPool::Reuse::no, gpu);
+    const Buffer gradient = pool.zeros(100 * sizeof(float));
+    gpu.launch("gradient", gpu.current(), {}, {{gradient.data(), gradient.size()}}, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      std::ranges::fill(std::span(reinterpret_cast<float*>(gradient.data()), 100), 1.0f);
+    });
+    const SharedGradients shared({}, {{"w"}});
+    const SharedGradients::Run run{gradient.data(), 100};
+    Axis* const axes[] = {&axis};
+    EXPECT_EQ(shared.norm({&run, 1}, axes), std::sqrt(200.0));
+    return Result();
+  });
+}
+
+// The axis of the ends is where the pipeline's is.
+TEST(GpuLayers, PipelineEndsAreOnThePipelinesDevice) {
+  (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
+    CommunicatorAxis axis(comm);
+    axis.use(program->gpu);
+    PipelineEnds ends(axis);
+    EXPECT_EQ(&ends.axis()->device(), &program->gpu);
+    return Result();
+  });
+}
+
 // A GPU without arithmetic of layers has engines that only communicate.
 TEST(GpuLayers, WhatIsRefused) {
   (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
