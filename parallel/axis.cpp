@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <utility>
 
@@ -255,7 +257,7 @@ void Axis::run_now(const Call& call) {
 
 void Axis::use(Device& device) {
   device_ = &device;
-  streams_.clear();
+  streams_ = device.is_gpu() ? shared_streams() : nullptr;
 }
 
 bool Axis::is_on_gpu(const Call& call) const {
@@ -266,7 +268,7 @@ bool Axis::is_on_gpu(const Call& call) const {
 
 Device::Stream Axis::stream_of(const Call& call) {
   const bool is_message = call.collective == Collective::send_recv;
-  auto& stream = streams_[is_message ? std::pair{call.peer, call.sends} : std::pair{-1, false}];
+  auto& stream = (*streams_)[is_message ? std::pair{call.peer, call.sends} : std::pair{-1, false}];
   if (stream == nullptr) stream = device_->make_stream();
   return stream.get();
 }
@@ -292,6 +294,19 @@ void Axis::count(const Call& call) { traffic_[call.collective] += traffic_of(cal
 
 std::unique_ptr<Pending::Work> CommunicatorAxis::begin(const Call& call) {
   return std::make_unique<FutureWork>(comm_.start(call));
+}
+
+// The kernels of a communicator go on where the last one has ended, so there is one order of its
+// collectives, and of its messages to a peer, whichever axis they come from.
+std::shared_ptr<Axis::Streams> CommunicatorAxis::shared_streams() {
+  static std::mutex mutex;
+  static std::map<const Communicator::Impl*, std::weak_ptr<Streams>> of_communicators;
+  const std::lock_guard lock(mutex);
+  std::erase_if(of_communicators, [](const auto& known) { return known.second.expired(); });
+  std::weak_ptr<Streams>& known = of_communicators[&comm_.impl()];
+  std::shared_ptr<Streams> streams = known.lock();
+  if (streams == nullptr) known = streams = std::make_shared<Streams>();
+  return streams;
 }
 
 }  // namespace tutti::parallel

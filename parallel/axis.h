@@ -156,6 +156,10 @@ class Axis {
   /// Puts a call on memory of a GPU on `stream`. Throws Error(invalid_usage) for an axis that
   /// cannot.
   virtual void enqueue(const Call& call, Device::Stream stream);
+  /// Streams of a GPU: by peer, and whether they send; -1: of collectives.
+  using Streams = std::map<std::pair<int, bool>, std::shared_ptr<void>>;
+  /// Those of all axes on the same ranks, whose operations keep one order.
+  virtual std::shared_ptr<Streams> shared_streams() { return std::make_shared<Streams>(); }
 
  private:
   friend class Pending;
@@ -179,11 +183,11 @@ class Axis {
   std::shared_ptr<Trace> trace_;
   std::string track_;
   Device* device_ = &host_device();
-  /// Of the device, from their first use on: by peer, and whether they send; -1: of collectives.
-  std::map<std::pair<int, bool>, std::shared_ptr<void>> streams_;
+  std::shared_ptr<Streams> streams_;  // of the device; each from its first use on
 };
 
-/// The ranks of a communicator, which has to outlive it.
+/// The ranks of a communicator, which has to outlive it. There may be several on it: they share
+/// their streams, and one thread at a time uses them.
 class CommunicatorAxis final : public Axis {
  public:
   explicit CommunicatorAxis(Communicator& comm, AxisName name = {})
@@ -195,6 +199,7 @@ class CommunicatorAxis final : public Axis {
   std::unique_ptr<Pending::Work> begin(const Call& call) override;
   void run_now(const Call& call) override { comm_.run(call); }
   void enqueue(const Call& call, Device::Stream stream) override { comm_.run(call, stream); }
+  std::shared_ptr<Streams> shared_streams() override;
 
   Communicator& comm_;
 };

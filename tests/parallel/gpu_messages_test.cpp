@@ -91,6 +91,38 @@ TEST(GpuMessages, OneWithoutDataIsTheSameAtBothEnds) {
   });
 }
 
+// Two engines with an axis each. Nothing but the axes orders what they start.
+TEST(GpuMessages, AxesOfOneCommunicatorKeepOneOrder) {
+  (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
+    constexpr std::size_t kMany = 20000;
+    CheckedGpu& gpu = program->gpu;
+    comm.impl().gpus = streamed_gpus();
+    CommunicatorAxis axes[] = {CommunicatorAxis(comm), CommunicatorAxis(comm)};
+    MemoryPool pool(MemoryPool::Reuse::no, gpu);
+    std::vector<Buffer> in, out;
+    for (CommunicatorAxis& axis : axes) {
+      axis.use(gpu);
+      const std::vector<float> values(kMany, static_cast<float>(1 + in.size()));
+      in.push_back(pool.zeros(kMany * sizeof(float)));
+      out.push_back(pool.zeros(kMany * sizeof(float)));
+      gpu.copy(in.back().data(), values.data(), kMany * sizeof(float));
+    }
+    for (int step = 0; step < 5; ++step) {
+      Pending pending[2];
+      for (std::size_t i = 0; i < 2; ++i) {
+        pending[i] = axes[i].all_reduce(in[i].data(), out[i].data(), kMany, DataType::float32);
+      }
+      for (std::size_t i = 0; i < 2; ++i) {
+        pending[i].wait();
+        std::vector<float> sums(kMany);
+        gpu.read(sums.data(), out[i].data(), kMany * sizeof(float));
+        EXPECT_EQ(sums, std::vector<float>(kMany, static_cast<float>(2 + 2 * i)));
+      }
+    }
+    return Result();
+  });
+}
+
 // A peer that does not send is an error of a later call, also of one that has nothing to do with
 // it.
 TEST(GpuMessages, ALatePeerIsATimeOutOfALaterCall) {
