@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "comm/impl.h"
@@ -251,6 +252,10 @@ void Axis::run(const Call& call, std::string_view label) {
   trace_->span(track_ + " waits", what, wait.from(), to);
 }
 
+void Axis::check_failure() const {
+  named([&] { throw_failure(); });
+}
+
 void Axis::run_now(const Call& call) {
   if (const auto work = begin(call)) work->wait();
 }
@@ -307,6 +312,10 @@ std::shared_ptr<Axis::Streams> CommunicatorAxis::shared_streams() {
   std::shared_ptr<Streams> streams = known.lock();
   if (streams == nullptr) known = streams = std::make_shared<Streams>();
   return streams;
+}
+
+void CommunicatorAxis::throw_failure() const {
+  if (const std::optional<Error> error = comm_.error()) throw *error;
 }
 
 }  // namespace tutti::parallel

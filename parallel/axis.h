@@ -138,6 +138,10 @@ class Axis {
   /// has a way to.
   virtual void abort(std::string_view /*reason*/) {}
 
+  /// Throws the failure of the axis, if it has one: for callers that have waited for a GPU
+  /// (Device::read()), to which work that has failed looks like work that is over.
+  void check_failure() const;
+
   const Traffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
@@ -156,6 +160,7 @@ class Axis {
   /// Puts a call on memory of a GPU on `stream`. Throws Error(invalid_usage) for an axis that
   /// cannot.
   virtual void enqueue(const Call& call, Device::Stream stream);
+  virtual void throw_failure() const {}
   /// Streams of a GPU: by peer, and whether they send; -1: of collectives.
   using Streams = std::map<std::pair<int, bool>, std::shared_ptr<void>>;
   /// Those of all axes on the same ranks, whose operations keep one order.
@@ -199,6 +204,7 @@ class CommunicatorAxis final : public Axis {
   std::unique_ptr<Pending::Work> begin(const Call& call) override;
   void run_now(const Call& call) override { comm_.run(call); }
   void enqueue(const Call& call, Device::Stream stream) override { comm_.run(call, stream); }
+  void throw_failure() const override;
   std::shared_ptr<Streams> shared_streams() override;
 
   Communicator& comm_;

@@ -53,7 +53,8 @@ void without_backtrace(const Body& body) {
 
 Pipeline::Pipeline(parallel::Axis& axis, const parallel::pipeline::Schedule& schedule,
                    Between between, Functions functions)
-    : between_(std::move(between)),
+    : axis_(axis),
+      between_(std::move(between)),
       device_(tensors_of(axis)),
       functions_(std::move(functions)),
       micro_batches_(schedule.micro_batches),
@@ -79,6 +80,7 @@ double Pipeline::step() {
   backwards_.clear();
   loss_ = 0;
   executor_.step();
+  if (axis_.device().is_gpu()) axis_.check_failure();  // or the loss may be of what never came
   return loss_;
 }
 

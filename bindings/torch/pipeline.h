@@ -62,6 +62,7 @@ class Pipeline {
   Tensor received(In in) const;
   void give(const Tensor& made, Out out, int stage) const;
 
+  const parallel::Axis& axis_;
   const Between between_;
   const c10::Device device_;  // of what goes between stages
   const Functions functions_;

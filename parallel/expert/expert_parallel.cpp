@@ -233,7 +233,10 @@ void ExpertParallel::backward(const void* dy, const Backward& experts, Saved& sa
                 places.arrived + first * row_bytes_, count, places.results + first * row_bytes_);
       });
   sum_for_tokens(saved, places.sent, {}, dx);
-  if (made != products.data()) device.read(products.data(), made, rows * sizeof(double));
+  if (made != products.data()) {
+    device.read(products.data(), made, rows * sizeof(double));
+    axis_.check_failure();
+  }
   std::ranges::fill(dweights, 0);
   for (std::size_t row = 0; row < rows; ++row) dweights[saved.choice_of_[row]] = products[row];
 }

@@ -234,6 +234,9 @@ class CheckedAxis final : public parallel::Axis {
     return std::make_unique<Work>(comm_.start(call));
   }
   void run_now(const Call& call) override { comm_.run(call); }
+  void throw_failure() const override {
+    if (const auto error = comm_.error()) throw *error;
+  }
   void enqueue(const Call& call, parallel::Device::Stream stream) override {
     comm_.run(call, stream);
     const BufferSizes sizes = buffer_sizes(call, rank(), size());

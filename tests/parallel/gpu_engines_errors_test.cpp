@@ -183,6 +183,48 @@ TEST(GpuEngines, AMissingGradientIsNamedOnAllRanks) {
   });
 }
 
+// The host waits for the gradients of the weights, and a kernel that gives up looks like one that
+// is done.
+TEST(GpuEngines, GradientsOfWeightsAreNotReadFromAFailedJourney) {
+  using namespace std::chrono_literals;
+  the_gpu = std::make_shared<StreamedGpu>();
+  Options options;
+  options.timeout = 3s;
+  std::vector<Communicator> all = Communicator::create_local(2, options);
+  std::binary_semaphore is_over(0);
+  const auto run = [&](int rank, const auto& then) {
+    CheckedProgram program;
+    CheckedAxis axis(all[static_cast<std::size_t>(rank)], program.gpu);
+    expert::ExpertParallel layer(axis, {.name = "m", .experts = 2, .width = 4});
+    MemoryPool pool(MemoryPool::Reuse::no, program.gpu);
+    const Buffer x = pool.zeros(32), y = pool.zeros(32);
+    expert::Saved saved;
+    layer.forward(
+        x.data(), {.top_k = 1, .experts = {0, 1}, .weights = {1, 1}},
+        [](std::size_t, const void*, std::size_t, void*) {}, y.data(), saved);
+    then(layer, x.data(), saved, y.data());
+  };
+  {
+    std::jthread late([&] {
+      run(1,
+          [&](expert::ExpertParallel&, const void*, expert::Saved&, void*) { is_over.acquire(); });
+    });
+    run(0, [&](expert::ExpertParallel& layer, const void* dy, expert::Saved& saved, void* dx) {
+      std::vector<double> dweights(2);
+      const Error e = error_of([&] {
+        layer.backward(
+            dy, [](std::size_t, const void*, const void*, std::size_t, void*) {}, saved, dx,
+            dweights);
+      });
+      EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
+      EXPECT_TRUE(contains(e.what(), "rank 0 has waited")) << e.what();
+      is_over.release();
+    });
+  }
+  all.clear();
+  the_gpu.reset();
+}
+
 // A rank that does not come is an error of a later call, and nobody waits for ever.
 TEST(GpuEngines, ALateRankIsATimeOutOfALaterCall) {
   const CallAlone reduce = [](CheckedAxis& axis, void* memory) {
