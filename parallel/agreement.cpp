@@ -100,9 +100,21 @@ Difference first_difference(std::span<const std::uint64_t> entries, std::size_t 
   return {};
 }
 
+namespace {
+
+/// What engines ask of a device: where one rank's has it and another's does not, that one would be
+/// refused alone.
+std::string abilities_of(Device& device) {
+  if (!device.is_gpu()) return "memory on the host";
+  return fmt::format("memory on a GPU {} kernels of engines and {} arithmetic of layers",
+                     device.computes() ? "with" : "without",
+                     device.layer_math() != nullptr ? "with" : "without");
+}
+
+}  // namespace
+
 void agree(Agreement ranks, std::string_view what, std::span<const std::string> own_lines) {
-  std::vector<std::string> lines{ranks.device().is_gpu() ? "memory on a GPU"
-                                                         : "memory on the host"};
+  std::vector<std::string> lines{abilities_of(ranks.device())};
   lines.insert(lines.end(), own_lines.begin(), own_lines.end());
   std::vector<std::uint64_t> hashes;  // of a line and all before it
   for (const std::string& line : lines) {

@@ -33,7 +33,7 @@ class Agreement {
   Agreement(Axis& shard, Axis* replicate = nullptr) : shard_(shard), replicate_(replicate) {}
 
   int ranks() const { return shard_.size() * (replicate_ ? replicate_->size() : 1); }
-  const Device& device() const { return shard_.device(); }
+  Device& device() const { return shard_.device(); }
   int rank() const { return shard_.rank() + (replicate_ ? replicate_->rank() * shard_.size() : 0); }
   /// The number in the mesh of a rank with the number of all() and rank().
   int world_rank(int rank) const;
@@ -58,7 +58,7 @@ class Agreement {
 };
 
 /// Collective over `ranks`. Returns if all have the same lines, and are all on the host or all on
-/// GPUs (Axis::use()). Otherwise all throw
+/// GPUs (Axis::use()) of the same abilities. Otherwise all throw
 /// Error(mismatch), with the first line that differs, and the rank that is alone with its line, or
 /// else the first rank that differs from rank 0. `what` says what the lines describe ("the mesh").
 void agree(Agreement ranks, std::string_view what, std::span<const std::string> lines);

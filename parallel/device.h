@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -47,6 +48,19 @@ class Device {
 
   /// Whether convert() has these types: on GPUs float64 alone, or float32, bfloat16, float16.
   virtual bool converts(DataType /*from*/, DataType /*to*/) const { return true; }
+
+  /// Memory that a caller hands in, and its number of elements. Without any it may be anywhere.
+  struct Given {
+    std::string_view name;
+    const void* memory = nullptr;
+    std::size_t count = 0;
+  };
+  /// Throws Error(invalid_argument), which begins with `what`, for memory that is not on the GPU;
+  /// the host asks nobody. Null passes.
+  virtual void check_memory(std::string_view /*what*/, std::span<const Given> /*given*/) const {}
+  void check_memory(std::string_view what, std::initializer_list<Given> given) const {
+    check_memory(what, std::span(given.begin(), given.size()));
+  }
 
   /// The arithmetic of layers on its memory (layer_math.h); null: it has none.
   virtual LayerMath* layer_math();

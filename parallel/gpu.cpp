@@ -34,6 +34,18 @@ Gpu::~Gpu() {
 
 bool Gpu::owns(const void* memory) const { return memory != nullptr && owner_(memory) >= 0; }
 
+void Gpu::check_memory(std::string_view what, std::span<const Given> given) const {
+  for (const Given& g : given) {
+    if (g.memory == nullptr || g.count == 0) continue;
+    const int owner = owner_(g.memory);
+    if (owner == ordinal_) continue;
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("{}: {} is {}, and the axis is on {}: give it memory of that GPU", what, g.name,
+                    owner < 0 ? "host memory" : fmt::format("on GPU {}", owner), name_));
+  }
+}
+
 bool Gpu::converts(DataType from, DataType to) const {
   const auto is_narrow = [](DataType t) {
     return t == DataType::float32 || t == DataType::bfloat16 || t == DataType::float16;

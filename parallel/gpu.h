@@ -42,6 +42,8 @@ class Gpu : public Device {
   std::string_view name() const override { return name_; }
   bool is_gpu() const override { return true; }
   bool owns(const void* memory) const override;
+  using Device::check_memory;
+  void check_memory(std::string_view what, std::span<const Given> given) const override;
   bool computes() const override { return computes_; }
   /// None. PyTorch's is TorchGpu's.
   LayerMath* layer_math() override { return nullptr; }

@@ -142,7 +142,13 @@ std::size_t Halo::elements(const Box& box) const {
   return shape_.outer * static_cast<std::size_t>(cells(box)) * shape_.inner;
 }
 
+void Halo::check_memory(const void* own, const void* padded) const {
+  axis_.device().check_memory(what_, {{"the block of own cells", own, elements(own_)},
+                                      {"the padded block", padded, elements(padded_)}});
+}
+
 void Halo::insert(const void* own, void* padded) const {
+  check_memory(own, padded);
   const BlockMemory memory = memory_of(shape_, padded_);
   const BoxRuns runs(memory, own_);
   // It is only read from.
@@ -151,6 +157,7 @@ void Halo::insert(const void* own, void* padded) const {
 }
 
 void Halo::extract(const void* padded, void* own) const {
+  check_memory(own, padded);
   const BlockMemory memory = memory_of(shape_, padded_);
   const BoxRuns runs(memory, own_);
   const BoxRuns::Copy copy{&runs, static_cast<std::byte*>(own)};
@@ -177,6 +184,7 @@ void Halo::begin(Way way, void* padded) {
   if (padded == nullptr && elements(padded_) > 0) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: the padded block is null", what_));
   }
+  axis_.device().check_memory(what_, {{"the padded block", padded, elements(padded_)}});
   way_ = way;
   turn_ = 0;
   data_ = static_cast<std::byte*>(padded);

@@ -90,6 +90,7 @@ class Halo {
   struct Waiting;  // one that has been started
   enum class Way : unsigned char { none, forward, backward };
 
+  void check_memory(const void* own, const void* padded) const;
   void begin(Way way, void* padded);
   void begin_dimension();
   void end_dimension();

@@ -129,12 +129,14 @@ void ExpertParallel::place(const Routing& routing, Saved& saved) const {
   }
 }
 
-void ExpertParallel::exchange_counts(const Routing& routing, Saved& saved) {
+void ExpertParallel::exchange_counts(const Routing& routing, const void* x, void* y, Saved& saved) {
   const auto ranks = static_cast<std::size_t>(axis_.size());
   saved.waves_.resize(local_);
   std::string refused;
   try {
     check(routing);
+    const std::size_t count = routing.tokens() * shape_.width;
+    axis_.device().check_memory(what_, {{"x", x, count}, {"y", y, count}});
     place(routing, saved);
   } catch (const Error& error) {
     refused = error.what();
@@ -180,7 +182,7 @@ void ExpertParallel::forward(const void* x, const Routing& routing, const Forwar
   // a communicator prepares the calls of each.
   constexpr std::uint64_t kLabels = 4;
   saved.label_ = static_cast<std::uint16_t>(1 + (mix(0, what_) + calls_++ % kLabels) % 2000);
-  exchange_counts(routing, saved);
+  exchange_counts(routing, x, y, saved);
   Places places{};
   or_abort([&] {
     places = {room(saved.results_, saved.choice_of_.size()),
@@ -211,6 +213,8 @@ void ExpertParallel::backward(const void* dy, const Backward& experts, Saved& sa
                   fmt::format("{}: there are {} weights, but space for {} gradients of them", what_,
                               saved.weights_.size(), dweights.size()));
     }
+    const std::size_t count = saved.tokens_ * shape_.width;
+    device.check_memory(what_, {{"dy", dy, count}, {"dx", dx, count}});
     places = {room(travelling_, saved.choice_of_.size()), room(dresults_, saved.received_rows_),
               room(results_, saved.received_rows_)};
     if (device.is_gpu() && rows > 0) {

@@ -133,7 +133,7 @@ class ExpertParallel {
   void check(const Routing& routing) const;
   std::vector<bool> within_capacity(const Routing& routing) const;
   void place(const Routing& routing, Saved& saved) const;
-  void exchange_counts(const Routing& routing, Saved& saved);
+  void exchange_counts(const Routing& routing, const void* x, void* y, Saved& saved);
   // How they travel (travel.cpp).
   /// The memory of a journey, in rows.
   struct Places {

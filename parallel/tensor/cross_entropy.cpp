@@ -51,6 +51,7 @@ void VocabularyCrossEntropy::forward(const void* logits, std::span<const Token> 
                                      Saved& saved) {
   check(targets);
   const std::size_t n = targets.size();
+  axis_.device().check_memory(what_, {{"the logits", logits, n * vocabulary_.local}});
   const LayerMath::Logits of_rows = logits_of(logits, targets);
   std::vector<double> most(n), sums(2 * n);
   math().largest(of_rows, most);
@@ -77,6 +78,9 @@ void VocabularyCrossEntropy::backward(const void* logits, std::span<const Token>
                 fmt::format("{}: the backward of {} targets, and the forward had {}", what_,
                             targets.size(), saved.log_sum.size()));
   }
+  const std::size_t count = targets.size() * vocabulary_.local;
+  axis_.device().check_memory(what_, {{"the logits", logits, count},
+                                      {"the place for the logits' gradient", dlogits, count}});
   std::vector<double> factors(targets.size(), scale);
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (targets[i] == options_.ignore_index) factors[i] = 0;

@@ -68,6 +68,8 @@ LayerMath::Chosen VocabularyEmbedding::chosen(std::span<const Token> ids) const 
 void VocabularyEmbedding::forward(std::span<const Token> ids, const void* weight, void* out) {
   check(ids);
   const Extent whole = extent(ids);
+  mapper_.axis().device().check_memory(
+      what_, {{"the weight", weight, weight_count()}, {"the output", out, whole.count()}});
   std::byte* const rows = options_.sequence ? grown(whole_, whole.count() * size_of(type_), memory_)
                                             : static_cast<std::byte*>(out);
   math().take_rows(chosen(ids), weight, rows);
@@ -77,6 +79,9 @@ void VocabularyEmbedding::forward(std::span<const Token> ids, const void* weight
 void VocabularyEmbedding::backward(std::span<const Token> ids, const void* dout, void* dweight) {
   check(ids);
   const Extent whole = extent(ids);
+  mapper_.axis().device().check_memory(
+      what_, {{"the output's gradient", dout, whole.count()},
+              {"the place for the weight's gradient", dweight, weight_count()}});
   if (options_.sequence) {
     std::byte* const gathered = grown(whole_, whole.count() * size_of(type_), memory_);
     mapper_.backward(kSequenceScatter, dout, gathered, whole, type_);

@@ -143,6 +143,76 @@ TEST(GpuEngines, RanksAreAllOnGpusOrNone) {
   });
 }
 
+// One rank's GPU has what another's lacks: both are refused, as the former would wait for the
+// latter.
+TEST(GpuEngines, RanksHaveGpusOfTheSameAbilities) {
+  (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
+    CheckedAxis axis(comm, program->gpu);
+    if (comm.rank() == 1) program->gpu.math = nullptr;
+    const Error e = error_of([&] { tensor::RowParallelLinear(axis, {"down", 8, 8}); });
+    EXPECT_EQ(e.code(), ErrorCode::mismatch);
+    EXPECT_TRUE(contains(e.what(), "without arithmetic of layers")) << e.what();
+    return Result();
+  });
+}
+
+// A kernel would fault there.
+TEST(GpuEngines, MemoryOfTheHostIsRefused) {
+  (void)on_ranks(1, true, [](Communicator& comm, CheckedProgram* program) {
+    CheckedAxis axis(comm, program->gpu);
+    MemoryPool pool(MemoryPool::Reuse::no, program->gpu);
+    const Buffer buffer = pool.zeros(4096);
+    std::byte* const here = buffer.data();
+    alignas(64) std::byte host[4096];
+    const auto refused = [&](const std::string& text, const auto& body) {
+      const Error e = error_of(body);
+      EXPECT_EQ(e.code(), ErrorCode::invalid_argument) << e.what();
+      EXPECT_TRUE(contains(e.what(), text + " is host memory, and the axis is on GPU 0"))
+          << e.what();
+    };
+    tensor::ColumnParallelLinear up(axis, {"up", 8, 8});
+    tensor::RowParallelLinear down(axis, {"down", 8, 8});
+    refused("linear 'up': the input", [&] { up.forward(host, 4, {here, nullptr}, here); });
+    refused("linear 'up': the place for the bias's gradient", [&] {
+      up.backward(here, here, 4, {here, here}, here, {here, host});
+    });
+    refused("linear 'down': the output", [&] { down.forward(here, 4, {here, nullptr}, host); });
+    refused("linear 'down': the weight", [&] {
+      down.backward(here, here, 4, {host, here}, here, {here, here});
+    });
+    up.forward(host, 0, {here, nullptr}, here);  // which is not touched
+
+    const std::vector<tensor::Token> tokens{1, 2};
+    tensor::VocabularyEmbedding embedding(axis, "e", 8, 8, DataType::float32);
+    tensor::VocabularyCrossEntropy loss(axis, "c", 8, DataType::float32);
+    tensor::VocabularyCrossEntropy::Saved of_rows;
+    refused("embedding 'e': the output", [&] { embedding.forward(tokens, here, host); });
+    refused("cross entropy 'c': the logits", [&] { loss.forward(host, tokens, of_rows); });
+
+    sequence::ContextParallelAttention attention(
+        {.keys = &axis}, {.name = "a", .sequence = 8, .dim = 4}, sequence::plain_kernel());
+    sequence::ContextParallelAttention::Saved saved;
+    refused("attention 'a': k", [&] { attention.forward(here, host, here, here, saved); });
+
+    expert::ExpertParallel experts(axis, {.name = "m", .experts = 2, .width = 4});
+    expert::Saved journey;
+    refused("experts 'm': y", [&] {
+      experts.forward(here, {.top_k = 1, .experts = {0}, .weights = {1}}, {}, host, journey);
+    });
+
+    domain::Halo halo(axis, {.name = "h",
+                             .dimensions = {{.name = "x", .cells = 8}},
+                             .stencils = {{.kernel = 3, .padding = 1}}});
+    refused("halo 'h': the padded block", [&] { halo.start(host); });
+    refused("halo 'h': the block of own cells", [&] { halo.insert(host, here); });
+
+    SharedGradients shared({.tensor = &axis}, {{"w", Copies::partial}});
+    const SharedGradients::Run run{host, 8};
+    refused("shared gradients: w", [&] { shared.reduce({&run, 1}); });
+    return Result();
+  });
+}
+
 // Rank 1 counts nothing, and is refused as well.
 TEST(GpuEngines, TheNormOfSharedGradientsNeedsKernels) {
   (void)on_ranks(2, true, [](Communicator& comm, CheckedProgram* program) {
