@@ -200,9 +200,10 @@ void Composition::all_reduce_by_leaders() {
            .in = all(whole(Space::in)),
            .out = in_out,
            .in_shape = whole(Space::in),
-           .out_shape = out});
+           .out_shape = out,
+           .completes = groups_.count() == 1});
   }
-  if (groups_.index == 0) {
+  if (groups_.count() > 1 && groups_.index == 0) {
     stage(Collective::all_reduce, outer_.all_reduce, 0,
           {.ranks = groups_.leaders(),
            .in = [this](int k) { return whole(groups_.size_of(k) > 1 ? Space::out : Space::in); },
