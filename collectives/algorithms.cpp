@@ -140,9 +140,6 @@ constexpr Algorithm kAlgorithms[] = {
     one<tree_all_reduce, textbook::tree_all_reduce, textbook::up_and_down>(
         Collective::all_reduce, "tree", Over::links,
         "Up and down two binary trees at once: near least bytes, 4 log2 n hops"),
-    nested<kHierarchicalLeaders, kLeaders>(
-        Collective::all_reduce, Over::links,
-        "Reduce to a leader of each group, all_reduce among leaders, broadcast inside of groups"),
     invariant(many<recursive_doubling_all_reduce, textbook::recursive_doubling_all_reduce,
                    textbook::logarithmic>(
         Collective::all_reduce, "recursive_doubling", Over::links,
@@ -169,6 +166,9 @@ constexpr Algorithm kAlgorithms[] = {
     nested<kHierarchicalTree, kLogarithmic>(
         Collective::all_reduce, Over::links,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, in O(log n) hops"),
+    nested<kHierarchicalLeaders, kLeaders>(
+        Collective::all_reduce, Over::links,
+        "Reduce to a leader of each group, all_reduce among leaders, broadcast inside of groups"),
     nested<kHierarchicalWindow, kWindows>(
         Collective::all_reduce, Over::windows,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, through windows"),

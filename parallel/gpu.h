@@ -36,7 +36,8 @@ class Gpu : public Device {
   ~Gpu() override;
 
   /// The stream of the program's kernels from now on. Until then: the default stream, which ranks
-  /// that share a process and a GPU cannot use.
+  /// that share a process and a GPU cannot use. The program orders streams that it changes between:
+  /// memory that engines keep follows the order of the program's work.
   void use(Stream stream) { current_ = stream; }
 
   std::string_view name() const override { return name_; }

@@ -194,9 +194,9 @@ void explain(const Arguments& arguments) {
                several ? fmt::format(" {:>10}", bytes_text(p.across)) : "");
   }
   fmt::print(
-      "\n* runs, unless TUTTI_ALGORITHM says otherwise: chosen per power of two of the size, the\n"
-      "  simplest within 3 %. OF MEMORY: the part of the time in which the memory's bandwidth is "
-      "the limit.\n");
+      "\n* runs, unless TUTTI_ALGORITHM says otherwise: chosen per power of two of the size; of\n"
+      "  those within 3 % the one that sends least between hosts, or else the simplest.\n"
+      "  OF MEMORY: the part of the time in which the memory's bandwidth is the limit.\n");
   if (workload.access == Access::copies) {
     fmt::print(
         "  *_window: by copies of the kernel (TUTTI_CMA), if they take three quarters at most.\n");

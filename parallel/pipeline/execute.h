@@ -15,7 +15,8 @@
 //
 // A failure on a rank (a stage that throws, a peer that dies) fails step() on all: the error names
 // the rank, the action and the reason. The executor aborts the axis, so no rank waits for ever.
-// Then the executor is unusable.
+// Then the executor is unusable. Of work on a GPU the host may hear in the next call only
+// (Axis::check_failure()).
 #pragma once
 
 #include <chrono>
