@@ -116,7 +116,8 @@ void Combiner::operator()(std::span<void* const> destinations, std::span<const S
     if (!is_float(type_) && std::ranges::any_of(sources, divides)) {
       refuse(type_, kind_, "Prescale::divide is for floats; integers divide the result");
     }
-    if (destinations.size() > 1 && options.stream == 0 && count * size_of(type_) >= kPiece) {
+    if (options.copies_result && destinations.size() == 2 && options.stream == 0 &&
+        count * size_of(type_) >= kPiece) {
       reduce_and_copy(arguments);
     } else {
       reduce_(arguments);
@@ -129,8 +130,6 @@ void Combiner::operator()(std::span<void* const> destinations, std::span<const S
   if (options.stream > 0) detail::fence_streams();
 }
 
-// To several destinations: the last one takes the reduction, and the others copy it, piece by
-// piece. The C library's copies write whole lines, which need not be read first.
 void Combiner::reduce_and_copy(const detail::ReduceArguments& whole) const {
   const std::size_t size = size_of(type_);
   detail::ReduceArguments piece = whole;
@@ -139,11 +138,9 @@ void Combiner::reduce_and_copy(const detail::ReduceArguments& whole) const {
     piece.begin = at;
     piece.end = std::min(whole.end, at + kPiece / size);
     reduce_(piece);
-    const std::size_t length = (piece.end - at) * size;
-    const std::byte* from = static_cast<std::byte*>(whole.destinations.back()) + at * size;
-    for (void* other : whole.destinations.first(whole.destinations.size() - 1)) {
-      std::memcpy(static_cast<std::byte*>(other) + at * size, from, length);
-    }
+    std::memcpy(static_cast<std::byte*>(whole.destinations[0]) + at * size,
+                static_cast<const std::byte*>(whole.destinations[1]) + at * size,
+                (piece.end - at) * size);
   }
 }
 
