@@ -95,7 +95,8 @@ double time_by_formula(const Busy& busiest, const Busy& average, double busiest_
   if (p.hosts.count() > 1) {
     // Groups are hosts; without groups as many of the hops are between hosts as of the messages.
     const double of_messages = average.to_others / std::max(average.messages, 1e-9);
-    const double between = h.inside > 0 ? h.across : std::ceil(hops * of_messages);
+    constexpr double kRounding = 1e-6;  // of the averages
+    const double between = h.inside > 0 ? h.across : std::ceil(hops * of_messages - kRounding);
     ways = between * p.machine.net_latency_ns + (hops - between) * p.machine.latency_ns;
   }
   const double step = busiest.ns / std::max(1.0, busiest.steps);
