@@ -199,7 +199,9 @@ TEST(WireChoice, WhatTheSettingAsksForIsAllThatIsOffered) {
   }
   const Error unknown = error_of([&] { asked_for("pigeon"); });
   EXPECT_EQ(unknown.code(), ErrorCode::invalid_argument);
-  EXPECT_EQ(std::string(unknown.what()).find("TUTTI_TRANSPORT=pigeon: it can be verbs, plugin, ucx, tcp"), 0U);
+  EXPECT_EQ(
+      std::string(unknown.what()).find("TUTTI_TRANSPORT=pigeon: it can be verbs, plugin, ucx, tcp"),
+      0U);
 }
 
 }  // namespace
