@@ -82,25 +82,25 @@ double time_by_simulation(const Plan& plan, const StepCosts& costs,
   return time;
 }
 
-/// The busiest of a few ranks, and as many hops as the textbook says. `average`: of those ranks.
-double time_by_formula(const Busy& busiest, const Busy& average, double busiest_wire, const Hops& h,
-                       const Platform& p, std::size_t tiles) {
+/// The busiest of a few ranks, and as many hops as the textbook says. `all`: the `seen` ranks'
+/// together.
+double time_by_formula(const Busy& busiest, const Busy& all, double seen, double busiest_wire,
+                       const Hops& h, const Platform& p, std::size_t tiles) {
   const double hops = h.inside + h.across;
   const double of_a_core = std::max(1.0, static_cast<double>(p.ranks) / p.cores);
   // A rank waits at most once a hop, and for no more messages than it gets.
-  const double waits = std::max(hops, std::min(hops, average.messages) * of_a_core);
+  const double waits = std::max(hops, std::min(hops, all.messages / seen) * of_a_core);
   const double switches = of_a_core > 1 ? waits * p.machine.switch_ns : 0;
   const double across = p.domains.count() > 1 ? p.machine.far_latency_ns : p.machine.latency_ns;
   double ways = h.inside * p.machine.latency_ns + h.across * across;
   if (p.hosts.count() > 1) {
     // Groups are hosts; without groups as many of the hops are between hosts as of the messages.
-    const double of_messages = average.to_others / std::max(average.messages, 1e-9);
-    constexpr double kRounding = 1e-6;  // of the averages
-    const double between = h.inside > 0 ? h.across : std::ceil(hops * of_messages - kRounding);
+    const double of_messages = all.to_others / std::max(all.messages, 1.0);
+    const double between = h.inside > 0 ? h.across : std::ceil(hops * of_messages);
     ways = between * p.machine.net_latency_ns + (hops - between) * p.machine.latency_ns;
   }
   const double step = busiest.ns / std::max(1.0, busiest.steps);
-  const double tile = std::max({busiest.ns, average.ns * of_a_core, busiest_wire});
+  const double tile = std::max({busiest.ns, all.ns / seen * of_a_core, busiest_wire});
   return std::max(tile, hops * step) + ways + switches + tile * static_cast<double>(tiles - 1);
 }
 
@@ -182,30 +182,30 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   const Costing costing(workload, p, plan, use.reach);
   StepCosts costs(plan.ranks.size());
   OfSteps<MessageCost> messages(plan.ranks.size());
-  const double ranks_seen = static_cast<double>(plan.ranks.size());
-  Busy busiest, average;
+  Busy busiest, all;
   std::vector<Busy> ranks;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
     const Busy b = ranks.emplace_back(busy(costing, plan.ranks[r], costs[r], messages[r]));
     busiest.ns = std::max(busiest.ns, b.ns);
     busiest.steps = std::max(busiest.steps, b.steps);
     busiest.moved = std::max(busiest.moved, b.moved);
-    average.ns += b.ns / ranks_seen;
-    average.memory += b.memory / ranks_seen;
-    average.messages += b.messages / ranks_seen;
-    average.to_others += b.to_others / ranks_seen;
+    all.ns += b.ns;
+    all.memory += b.memory;
+    all.messages += b.messages;
+    all.to_others += b.to_others;
   }
   result.tiles = costing.tiling().tiles;
   result.tile_bytes =
       std::min(costing.tiling().tile * size_of(workload.type), costing.block_bytes());
   const double tiles = static_cast<double>(result.tiles);
   result.moved = busiest.moved * tiles;
+  const double seen = static_cast<double>(plan.ranks.size());
   result.across = costing.on_links(busiest_host(plan, p.hosts, costing, workload.type));
-  result.memory_ns = average.memory * tiles * p.ranks_of_a_host() / p.machine.memory_bandwidth;
+  result.memory_ns = all.memory * tiles * (p.ranks_of_a_host() / seen) / p.machine.memory_bandwidth;
   const double time =
       result.simulated
           ? time_by_simulation(plan, costs, messages, p, workload.type, result)
-          : time_by_formula(busiest, average, busiest_wire(ranks, plan, p.hosts),
+          : time_by_formula(busiest, all, seen, busiest_wire(ranks, plan, p.hosts),
                             algorithm.hops(placed(algorithm, request, layout)), p, result.tiles);
   // The greater of the two, but near each other they add up: not all of a call meets the limit.
   result.ns =
