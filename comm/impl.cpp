@@ -230,7 +230,6 @@ const Binding& Communicator::Impl::bind_agreement(const PreparedCall& p, const C
 void Communicator::Impl::bind_anew(PreparedCall& p, const Call& call, const ReadyPlan& plan) {
   const Signature signature = p.binding.signature;
   p.binding = bind_call(call, *group, geometry, plan, p.tables);
-  p.binding.own_caches = !policy.crowded;
   p.binding.signature = signature;
   p.bound = &plan;
 }

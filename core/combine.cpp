@@ -116,32 +116,13 @@ void Combiner::operator()(std::span<void* const> destinations, std::span<const S
     if (!is_float(type_) && std::ranges::any_of(sources, divides)) {
       refuse(type_, kind_, "Prescale::divide is for floats; integers divide the result");
     }
-    if (options.copies_result && destinations.size() == 2 && options.stream == 0 &&
-        count * size_of(type_) >= kPiece) {
-      reduce_and_copy(arguments);
-    } else {
-      reduce_(arguments);
-    }
+    reduce_(arguments);
   } else if (options.stream > 0) {
     detail::stream_copy(destinations, options.stream, sources[0].data, count * size_of(type_));
   } else {
     copy(destinations, sources[0].data, count * size_of(type_));
   }
   if (options.stream > 0) detail::fence_streams();
-}
-
-void Combiner::reduce_and_copy(const detail::ReduceArguments& whole) const {
-  const std::size_t size = size_of(type_);
-  detail::ReduceArguments piece = whole;
-  piece.destinations = whole.destinations.last(1);
-  for (std::size_t at = 0; at < whole.end; at += kPiece / size) {
-    piece.begin = at;
-    piece.end = std::min(whole.end, at + kPiece / size);
-    reduce_(piece);
-    std::memcpy(static_cast<std::byte*>(whole.destinations[0]) + at * size,
-                static_cast<const std::byte*>(whole.destinations[1]) + at * size,
-                (piece.end - at) * size);
-  }
 }
 
 // Of integers. The first destination takes the reduction and is divided in place; the others copy

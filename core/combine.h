@@ -45,9 +45,6 @@ struct CombineOptions {
                            // Prescale::multiply gives is rounded to the element type
   std::size_t stream = 0;  // the first `stream` destinations are written past the
                            // cache (non-temporal stores)
-  bool copies_result = false;  // a long reduction with two destinations is stored in the last one,
-                               // and the C library copies it from there to the other one: whole
-                               // lines, which the core need not read first where another has them
 };
 
 /// destinations[i][0..count) = reduce(sources). `kind` avg and pre_multiplied_sum reduce as sum. No
@@ -71,7 +68,6 @@ class Combiner {
                   std::size_t count, const CombineOptions& options = {}) const;
 
  private:
-  void reduce_and_copy(const detail::ReduceArguments& arguments) const;
   void divide_result(const detail::ReduceArguments& arguments) const;
 
   DataType type_;

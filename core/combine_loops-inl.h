@@ -129,13 +129,16 @@ class Reducer {
       at += head;
     }
     const std::size_t steps_end = at + (end - at) / kStepBytes * kStepBytes;
-    if constexpr (kHasPair) {
-      if (is_pair()) {
-        stream ? pair<true>(at, steps_end) : pair<false>(at, steps_end);
-        at = steps_end;
-      }
+    const std::size_t destinations = arguments_.destinations.size();
+    if (kHasPair && is_pair() && destinations == 1) {
+      stream ? pair<1, true>(at, steps_end) : pair<1, false>(at, steps_end);
+    } else if (kHasPair && is_pair() && destinations == 2 && !stream) {
+      pair<2, false>(at, steps_end);
+    } else if (is_plain()) {
+      for (; at < steps_end; at += kStepBytes) step<true>(at, stream);
+    } else {
+      for (; at < steps_end; at += kStepBytes) step<false>(at, stream);
     }
-    for (; at < steps_end; at += kStepBytes) step(at, stream);
     vectors(steps_end, end);
   }
 
@@ -149,7 +152,7 @@ class Reducer {
   // Enough independent work to hide latencies, within the available registers. No machine of
   // interest runs the scalar loops.
   static constexpr int kUnroll = HWY_TARGET == HWY_SCALAR ? 1 : 4 / Type::kParts;
-  // A loop of its own for the commonest case; 8-bit floats spend their time in conversions.
+  // A loop of its own for the commonest cases; 8-bit floats spend their time in conversions.
   static constexpr bool kHasPair = HWY_TARGET != HWY_SCALAR && Type::kParts < 4;
   static constexpr std::size_t kStepBytes = kUnroll * kVectorBytes;
 
@@ -177,18 +180,31 @@ class Reducer {
     }
   }
 
-  // The commonest case: two sources without scaling, one destination.
+  // Whether the sources are added as they are, one after the other: the checks for anything else
+  // would cost a fifth of the time of data in the first-level cache.
+  bool is_plain() const {
+    const auto scaled = [](const Source& s) { return s.prescale != Prescale::none; };
+    return !arguments_.divide_result && !is_tree() &&
+           std::ranges::none_of(arguments_.sources, scaled);
+  }
+  // Up to three sources have the same order either way.
+  bool is_tree() const {
+    return kFloats && Operator::kOrderMatters && arguments_.canonical &&
+           arguments_.sources.size() > 3;
+  }
+
+  // The commonest of these.
   bool is_pair() const {
-    return arguments_.sources.size() == 2 && arguments_.destinations.size() == 1 &&
-           !arguments_.divide_result && arguments_.sources[0].prescale == Prescale::none &&
+    return arguments_.sources.size() == 2 && !arguments_.divide_result &&
+           arguments_.sources[0].prescale == Prescale::none &&
            arguments_.sources[1].prescale == Prescale::none;
   }
 
-  template <bool stream>
+  template <int destinations, bool stream>
   HWY_INLINE void pair(std::size_t at, std::size_t end) const {
     const std::uint8_t* const a = source(0);
     const std::uint8_t* const b = source(1);
-    std::uint8_t* const to = destination(0);
+    std::uint8_t* const to[] = {destination(0), destination(destinations - 1)};
     for (; at < end; at += kStepBytes) {
       Unpacked sums[kUnroll];
 #pragma GCC unroll 4
@@ -196,21 +212,25 @@ class Reducer {
         sums[u] = load(a + at + u * kVectorBytes);
         accumulate(sums[u], load(b + at + u * kVectorBytes));
       }
+#pragma GCC unroll 2
+      for (int d = 0; d < destinations; ++d) {
 #pragma GCC unroll 4
-      for (int u = 0; u < kUnroll; ++u) {
-        if constexpr (stream) {
-          stream_store(sums[u], to + at + u * kVectorBytes);
-        } else {
-          store(sums[u], to + at + u * kVectorBytes);
+        for (int u = 0; u < kUnroll; ++u) {
+          if constexpr (stream) {
+            stream_store(sums[u], to[d] + at + u * kVectorBytes);
+          } else {
+            store(sums[u], to[d] + at + u * kVectorBytes);
+          }
         }
       }
     }
   }
 
-  // Any number of sources and destinations, for a step at byte `at`.
+  // Any number of sources and destinations, for a step at byte `at`. `plain`: see is_plain().
+  template <bool plain>
   HWY_INLINE void step(std::size_t at, bool stream) const {
     Unpacked sums[kUnroll];
-    reduce<kUnroll>(sums, Whole{at});
+    reduce<kUnroll, plain>(sums, Whole{at});
     for (std::size_t d = 0; d < arguments_.destinations.size(); ++d) {
       std::uint8_t* const to = destination(d) + at;
       // The head aligned the first destination; the others may happen to be aligned with it.
@@ -241,13 +261,16 @@ class Reducer {
     }
   };
 
-  template <int n, class Place>
+  template <int n, bool plain, class Place>
   HWY_INLINE void read(Unpacked* values, std::size_t s, const Place& place) const {
 #pragma GCC unroll 4
     for (int u = 0; u < n; ++u) values[u] = place.of(source(s), u);
-    if (HWY_UNLIKELY(arguments_.sources[s].prescale != Prescale::none)) {
-      scale<n>(values, arguments_.sources[s]);
-    }
+    if (plain || HWY_LIKELY(arguments_.sources[s].prescale == Prescale::none)) return;
+    // A copy: scale() takes an address, so `values` itself would always lie in memory.
+    Unpacked scaled[n];
+    copy<n>(scaled, values);
+    scale<n>(scaled, arguments_.sources[s]);
+    copy<n>(values, scaled);
   }
   template <int n>
   static HWY_INLINE void add(Unpacked* sums, const Unpacked* values) {
@@ -255,26 +278,22 @@ class Reducer {
     for (int u = 0; u < n; ++u) accumulate(sums[u], values[u]);
   }
 
-  template <int n, class Place>
+  template <int n, bool plain, class Place>
   HWY_INLINE void reduce(Unpacked* sums, const Place& place) const {
-    reduce_in_order<n>(sums, place);
-    if (arguments_.divide_result) divide<n>(sums);
-  }
-
-  template <int n, class Place>
-  HWY_INLINE void reduce_in_order(Unpacked* sums, const Place& place) const {
-    if constexpr (kFloats && Operator::kOrderMatters) {
-      // Up to three sources have the same order either way.
-      if (arguments_.canonical && arguments_.sources.size() > 3) {
-        return reduce_tree<n>(sums, place);
+    if constexpr (!plain && kFloats && Operator::kOrderMatters) {
+      if (is_tree()) {
+        reduce_tree<n>(sums, place);
+        if (arguments_.divide_result) divide<n>(sums);
+        return;
       }
     }
-    read<n>(sums, 0, place);
+    read<n, plain>(sums, 0, place);
     for (std::size_t s = 1; s < arguments_.sources.size(); ++s) {
       Unpacked values[n];
-      read<n>(values, s, place);
+      read<n, plain>(values, s, place);
       add<n>(sums, values);
     }
+    if (!plain && arguments_.divide_result) divide<n>(sums);
   }
 
   // The tree over `count` sources, at most kMost of them, from source `first` on.
@@ -282,7 +301,7 @@ class Reducer {
   HWY_INLINE void tree(Unpacked* sums, std::size_t first, std::size_t count,
                        const Place& place) const {
     if constexpr (kMost == 1) {
-      read<n>(sums, first, place);
+      read<n, false>(sums, first, place);
     } else {
       constexpr std::size_t kHalf = kMost / 2;
       tree<n, kHalf>(sums, first, std::min(count, kHalf), place);
@@ -300,8 +319,12 @@ class Reducer {
 
   template <int n, class Place>
   HWY_INLINE void reduce_tree(Unpacked* sums, const Place& place) const {
-    if (arguments_.sources.size() > kInRegisters<n>) return reduce_trees<n>(sums, place);
-    tree<n, kInRegisters<n>>(sums, 0, arguments_.sources.size(), place);
+    if (arguments_.sources.size() <= kInRegisters<n>) {
+      return tree<n, kInRegisters<n>>(sums, 0, arguments_.sources.size(), place);
+    }
+    Unpacked of_trees[n];  // as in read()
+    reduce_trees<n>(of_trees, place);
+    copy<n>(sums, of_trees);
   }
 
   // Trees in registers; and a tree over these, as a binary counter makes it: level l holds the sum
@@ -348,9 +371,9 @@ class Reducer {
     if (is_pair()) {
       sums[0] = load_partial(source(0) + at, bytes);
       accumulate(sums[0], load_partial(source(1) + at, bytes));
-      return store_partial(sums[0], destination(0) + at, bytes);
+    } else {
+      reduce<1, false>(sums, Partial{at, bytes});
     }
-    reduce<1>(sums, Partial{at, bytes});
     for (std::size_t d = 0; d < arguments_.destinations.size(); ++d) {
       store_partial(sums[0], destination(d) + at, bytes);
     }

@@ -295,7 +295,6 @@ CombineOptions Operation::combine_options(const Action& action) const {
   options.divisor = static_cast<std::uint32_t>(group_.size());
   options.divide_result = action.completes && divides_;
   options.canonical = canonical_;
-  options.copies_result = binding_->own_caches;
   return options;
 }
 

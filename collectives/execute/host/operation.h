@@ -43,7 +43,6 @@ struct Binding {
   bool pulled = false;         // a send: the receiver copies from this rank's memory
   bool canonical = false;      // a reduction has the canonical order (CombineOptions)
   bool stream = false;         // results are larger than the cache: write past it
-  bool own_caches = false;     // the ranks have cores of their own (CombineOptions::copies_result)
   std::shared_ptr<WriteTrial> trial;  // of the calls so bound; none: `stream` is right
 };
 
