@@ -12,11 +12,10 @@ import argparse
 import contextlib
 import os
 import pathlib
-import statistics
 import tempfile
 
 from namespaces import namespaces, run_on_hosts
-from programs import run, times_of
+from programs import in_turn, run, times_of
 
 
 def main():
@@ -33,27 +32,23 @@ def main():
     a = parser.parse_args()
     if a.n % a.hosts != 0:
         parser.error(f"{a.n} ranks cannot be shared out among {a.hosts} hosts")
-    builds = [build.resolve() for build in a.builds]
+    old, new = (build.resolve() for build in a.builds)
     bind = ["--bind", "core"] if a.n <= (os.cpu_count() or 1) else []
     hosts = namespaces(a.hosts) if a.hosts > 1 else contextlib.nullcontext()
     print(f"| {a.n} ranks, {a.hosts} host{'s' * (a.hosts > 1)} | bytes | old, us | new, us | new / old | quartiles |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, hosts as name:
         for program in a.programs:
-            turns = [[], []]
-            for turn in range(a.turns):
-                for which in (0, 1) if turn % 2 == 0 else (1, 0):
-                    tutti = [builds[which] / "bin/tutti", "run", "-n", a.n, *bind]
-                    perf = [builds[which] / f"bin/{program}_perf", "-b", a.b, "-e", a.e, "-f", a.f, "-w", 20, "-c", 0,
-                            *a.options]
-                    text = run_on_hosts(tutti, a.n // a.hosts, perf, name, folder) if name else run([*tutti, *perf])
-                    turns[which].append(times_of(text))
-            for size in turns[0][0]:
-                old, new = ([t[size] for t in turns[w]] for w in (0, 1))
-                ratios = sorted(n / o for o, n in zip(old, new))
-                low, high = ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]
-                print(f"| {program} | {size} | {statistics.median(old):.2f} | {statistics.median(new):.2f} | "
-                      f"{statistics.median(ratios):.3f} | {low:.3f} to {high:.3f} |", flush=True)
+            def times(build, program=program):
+                tutti = [build / "bin/tutti", "run", "-n", a.n, *bind]
+                perf = [build / f"bin/{program}_perf", "-b", a.b, "-e", a.e, "-f", a.f, "-w", 20, "-c", 0, *a.options]
+                return times_of(run_on_hosts(tutti, a.n // a.hosts, perf, name, folder) if name
+                                else run([*tutti, *perf]))
+
+            for row in in_turn(lambda: times(new), lambda: times(old), a.turns):
+                size, new_us, old_us, low, ratio, high = row
+                print(f"| {program} | {size} | {old_us:.2f} | {new_us:.2f} | {ratio:.3f} | {low:.3f} to {high:.3f} |",
+                      flush=True)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,14 @@
     stripes     float32 over one of four links, and over all four (docs/hosts.md)
 
 Hosts are network namespaces (root, iproute2) with a rank each; the machine is to be idle. Prints a table in
-Markdown: medians of the turns in ms, the quartiles of the ratio, and the ratio of the medians.
+Markdown: medians of the turns in ms, and median and quartiles of their ratios.
 """
 import argparse
 import pathlib
-import statistics
 import tempfile
 
 from namespaces import namespaces, run_on_hosts
-from programs import times_of
+from programs import in_turn, times_of
 
 # Names, options of the benchmark, settings.
 WAYS = {
@@ -43,21 +42,17 @@ def main():
     ways = WAYS[a.what]
     perf = [build / "bin/all_reduce_perf", "-b", a.b, "-e", a.e, "-f", a.f, "-n", a.n, "-w", 1, "-c", 0]
     tutti = [build / "bin/tutti", "run", "-n", a.hosts]
-    turns = {name: [] for name, _, _ in ways}
     links = 4 if a.what == "stripes" else 1
-    with tempfile.TemporaryDirectory() as folder, namespaces(a.hosts, links, a.mbit) as hosts:
-        for turn in range(a.turns):
-            for name, options, settings in ways if turn % 2 == 0 else ways[::-1]:
-                text = run_on_hosts(tutti, 1, perf + options, hosts, folder, **settings)
-                turns[name].append({size: us / 1000 for size, us in times_of(text).items()})
-    first, second = turns.values()
     print(f"| {a.hosts} hosts, {a.mbit} Mbit/s | {ways[0][0]}, ms | {ways[1][0]}, ms | ratio | quartiles |")
     print("|---|---|---|---|---|")
-    for size in first[0]:
-        one, other = (statistics.median(t[size] for t in w) for w in (first, second))
-        ratios = sorted(f[size] / s[size] for f, s in zip(first, second))
-        low, high = ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]
-        print(f"| {size} | {one:.2f} | {other:.2f} | {one / other:.2f} | {low:.2f} to {high:.2f} |")
+    with tempfile.TemporaryDirectory() as folder, namespaces(a.hosts, links, a.mbit) as hosts:
+        def times(way):
+            _, options, settings = way
+            return times_of(run_on_hosts(tutti, 1, perf + options, hosts, folder, **settings))
+
+        for row in in_turn(lambda: times(ways[0]), lambda: times(ways[1]), a.turns):
+            size, one, other, low, ratio, high = row
+            print(f"| {size} | {one / 1000:.2f} | {other / 1000:.2f} | {ratio:.2f} | {low:.2f} to {high:.2f} |")
 
 
 if __name__ == "__main__":
