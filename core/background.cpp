@@ -108,15 +108,25 @@ class Threads {
   std::list<Worker> workers_;
 };
 
-Threads& threads() {
+Threads& all_threads() {
   static auto* const instance = new Threads;  // never destroyed: what exits later may ask it
+  return *instance;
+}
+
+// When the library is loaded, and so before locks that are held while a thread is started: a fork
+// takes these first (hold_across_fork()).
+[[maybe_unused]] const bool held = [] {
+  hold_across_fork([] { all_threads().lock(); }, [] { all_threads().unlock(); });
+  return true;
+}();
+
+/// From the first call on, they are stopped at exit.
+Threads& threads() {
   struct AtExit {
-    ~AtExit() { instance->stop(); }
+    ~AtExit() { all_threads().stop(); }
   };
   static const AtExit at_exit;
-  [[maybe_unused]] static const bool held =
-      (hold_across_fork([] { instance->lock(); }, [] { instance->unlock(); }), true);
-  return *instance;
+  return all_threads();
 }
 
 }  // namespace

@@ -42,19 +42,18 @@ RankPlan hierarchical_barrier(const PlanRequest& request, int rank) {
   RankPlanBuilder b(make_header(Collective::barrier, "hierarchical", request, rank, {}), rank);
   const Groups groups(request, rank);
   auto lane = b.lane(0);
-  // The parent of a rank with index i is i without its lowest one bit.
-  const int n = groups.size_of(groups.mine), i = groups.index;
-  const int lowest = groups.lead() ? n : i & -i;
-  std::vector<int> children;
-  for (int bit = 1; bit < lowest && i + bit < n; bit *= 2) children.push_back(rank + bit);
-  for (const int child : children) lane.wait(std::vector{child});
+  const BinomialNode node(groups.size_of(groups.mine), groups.index);
+  const int leader = rank - groups.index;
+  for (const auto& child : node.children) lane.wait(std::vector{leader + child.label});
   if (groups.lead()) {
     disseminate(lane, groups.leaders(), groups.mine);
   } else {
-    lane.signal(std::vector{rank - lowest});
-    lane.wait(std::vector{rank - lowest});
+    lane.signal(std::vector{leader + node.parent});
+    lane.wait(std::vector{leader + node.parent});
   }
-  for (const int child : std::views::reverse(children)) lane.signal(std::vector{child});
+  for (const auto& child : std::views::reverse(node.children)) {
+    lane.signal(std::vector{leader + child.label});
+  }
   return b.finish();
 }
 

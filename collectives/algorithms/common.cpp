@@ -38,6 +38,14 @@ PlanHeader make_header(Collective collective, std::string_view name, const PlanR
   return h;
 }
 
+BinomialNode::BinomialNode(int n, int label) {
+  const int lowest = label == 0 ? n : label & -label;
+  if (label != 0) parent = label - lowest;
+  for (int bit = 1; bit < lowest && label + bit < n; bit *= 2) {
+    children.push_back({label + bit, std::min(bit, n - label - bit)});
+  }
+}
+
 std::vector<int> others(int ranks, int rank) {
   std::vector<int> all;
   all.reserve(u32(ranks));

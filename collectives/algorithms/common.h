@@ -31,6 +31,19 @@ constexpr std::uint32_t u32(int x) { return static_cast<std::uint32_t>(x); }
 /// The largest power of two up to n (n >= 1).
 constexpr int power_of_two_in(int n) { return static_cast<int>(std::bit_floor(u32(n))); }
 
+/// Label v of a binomial tree over the labels 0 (the root) ... n - 1: its parent is v without its
+/// lowest one bit, and its subtree are the labels v ... v + lowest bit - 1.
+struct BinomialNode {
+  struct Child {
+    int label;
+    int subtree;  // labels there
+  };
+  int parent = -1;  // none: the root
+  std::vector<Child> children;
+
+  BinomialNode(int n, int label);
+};
+
 /// All ranks except `rank`, from its successor on, so that ranks do not all begin with the same
 /// one.
 std::vector<int> others(int ranks, int rank);

@@ -59,9 +59,12 @@ class CardGpu final : public HostDevice {
     return static_cast<std::byte*>(at);
   }
   void deallocate(std::byte* memory) noexcept override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     const auto piece = pieces_.extract(memory);
+    // Without the lock, which a card that writes takes after its own.
+    lock.unlock();
     set_card_writes(piece.mapped().inode, {});
+    lock.lock();
     const std::byte* const seen = piece.mapped().seen;
     std::erase_if(late_, [&](const Late& late) {
       return late.to >= seen && late.to < seen + piece.mapped().bytes;
