@@ -236,6 +236,9 @@ TEST(GpuEngineMutants, FreeingEarlyIsARace) {
     });
   };
   EXPECT_EQ(engine(true), std::vector<std::string>{});
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the other engine has the race, and ThreadSanitizer finds it as well";
+#endif
   EXPECT_EQ(engine(false), std::vector<std::string>{"all_gather 1000 / zeros"});
 }
 
