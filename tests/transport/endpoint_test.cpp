@@ -180,9 +180,11 @@ struct Pair {
   TestNetwork& network_;
   Recorder sink[2];
   std::unique_ptr<Endpoint> e[2];
-  std::vector<std::byte> address[2], window[2];
+  std::vector<std::byte> address[2];
+  // An endpoint keeps them as long as its network may read them.
+  std::shared_ptr<std::vector<std::byte>[]> kept { new std::vector<std::byte>[ 2 ] };
+  std::vector<std::byte>* const window = kept.get();
   std::shared_ptr<MemoryRegion> region[2];
-  std::shared_ptr<int> kept = std::make_shared<int>();
 };
 
 TEST_P(Endpoints, AMessageOfAnyLengthComesWithItsHeaderAndPayload) {

@@ -125,16 +125,19 @@ void UcxEndpoint::close(bool in_peace) {
   worker_->keep_closing(ucx_.ep_close_nbx(ep, &params));
 }
 
-bool UcxEndpoint::writes_users_memory() const {
-  return std::ranges::any_of(requests_, [](const Request* r) { return r->into_users; });
+bool UcxEndpoint::uses_users_memory() const {
+  return std::ranges::any_of(requests_, [](const Request* r) { return r->of_user; });
 }
 
 void UcxEndpoint::drain(bool hard) {
-  // Nothing more comes from a peer that has died. From a living peer, all that is on its way still
-  // comes.
+  // To and from a peer that has died nothing goes any more. With a living peer, all that is on its
+  // way still does, and soon: a peer that was waited for in vain is not waited for again.
   const auto end = std::chrono::steady_clock::now() + kLastMessages;
-  while (writes_users_memory() && std::chrono::steady_clock::now() < end) worker_->progress();
-  if (hard && writes_users_memory()) worker_->rest();
+  while (!late_ && uses_users_memory()) {
+    worker_->progress();
+    late_ = std::chrono::steady_clock::now() > end;
+  }
+  if (hard && uses_users_memory()) worker_->rest();
 }
 
 // --- What UCX is at ------------------------------------------------------------------------------
@@ -171,7 +174,7 @@ void UcxEndpoint::end(Request* r) {
   }
   r->keeps.reset();
   r->put = 0;
-  r->into_users = r->ended = r->is_long = false;
+  r->of_user = r->ended = r->is_long = false;
   if (e->spare_.size() < kSpareRequests) e->spare_.push_back(std::move(owned));
 }
 
@@ -216,6 +219,7 @@ void UcxEndpoint::put(const Put& p) {
   Request* const r = new_request();
   r->head.header = p.header;
   r->keeps = p.keeps;
+  r->of_user = p.keeps == nullptr;
   r->put = ++appended_;
   r->is_long = p.header.bytes >= abilities_.runs_from;
   long_ += r->is_long ? 1 : 0;
@@ -288,7 +292,7 @@ bool UcxEndpoint::take(const MessageHeader& h, void* data, std::size_t bytes, bo
   }
   Request* const r = new_request();
   r->head.header = h;
-  r->into_users = target.keeps == nullptr;
+  r->of_user = target.keeps == nullptr;
   r->keeps = std::move(target.keeps);
   ucp_request_param_t params{};
   params.cb.recv_am = &UcxEndpoint::on_received;

@@ -77,7 +77,7 @@ class UcxEndpoint final : public Endpoint {
     std::array<std::byte, kMostControl> control;
     std::shared_ptr<void> keeps;  // memory of a link that is read or written
     std::uint64_t put = 0;        // its number; 0: it is none
-    bool into_users = false;      // writes users' memory
+    bool of_user = false;         // reads or writes a user's memory
     bool is_long = false;         // sends a long message
     bool calling = false, ended = false;
     std::size_t index = 0;  // among the endpoint's
@@ -92,7 +92,7 @@ class UcxEndpoint final : public Endpoint {
   /// False: the peer has sent what cannot be. `taken`: UCX brings the data later.
   bool take(const MessageHeader& header, void* data, std::size_t bytes, bool rendezvous,
             bool& taken);
-  bool writes_users_memory() const;
+  bool uses_users_memory() const;
   static void on_sent(void* request, ucs_status_t status, void* user);
   static void on_received(void* request, ucs_status_t status, std::size_t bytes, void* user);
 
@@ -106,6 +106,7 @@ class UcxEndpoint final : public Endpoint {
   std::uint64_t appended_ = 0;
   std::vector<Request*> requests_;  // that UCX has not finished
   std::size_t long_ = 0;            // of those, that send a long message
+  bool late_ = false;               // the peer did not let go of users' memory in time
   bool wants_room_ = false;
   std::vector<std::unique_ptr<Request>> spare_;
 };
