@@ -3,9 +3,19 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 namespace tutti {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A thread looks where the ranks are so often; sooner at first, until it knows that of all.
+constexpr auto kEvery = milliseconds(50);
+constexpr auto kAgain = milliseconds(1);
+
+}  // namespace
 
 std::uint32_t publish_core(ControlBlock& own) {
   const auto core = static_cast<std::uint32_t>(sched_getcpu() + 1);
@@ -17,18 +27,21 @@ void spread_out(const Members& members, ControlBlocks& blocks,
                 std::chrono::steady_clock::time_point now) {
   thread_local std::chrono::steady_clock::time_point next{};
   if (now < next) return;
-  next = now + std::chrono::milliseconds(50);
+  next = now + kAgain;
 
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;  // more than 1,024 cores
   const std::uint32_t here = publish_core(blocks.own());
   std::vector<int> ranks(CPU_SETSIZE + 1);  // on each core
+  int highest = members.rank();             // on this one
   for (const int r : members.ranks_here()) {
     const std::uint32_t core = blocks.of(r).core.load(std::memory_order_relaxed);
     if (core == 0 || core > CPU_SETSIZE) return;  // it has not waited yet
-    if (core == here && r > members.rank()) return;
+    if (core == here) highest = std::max(highest, r);
     ++ranks[core];
   }
+  next = now + kEvery;
+  if (highest > members.rank()) return;
   std::uint32_t best = here;
   for (std::uint32_t core = 1; core <= CPU_SETSIZE; ++core) {
     if (CPU_ISSET(core - 1, &allowed) && ranks[core] < ranks[best]) best = core;
