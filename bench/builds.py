@@ -6,7 +6,7 @@
 OLD and NEW are build folders, each with its own library and *_perf programs. The ranks are bound to cores where
 there are enough. With several hosts (namespaces; root, iproute2) the ranks are shared out among them. The machine is
 to be idle. Prints a table in Markdown: medians of the turns in us, and new / old: the median of the turns' ratios,
-with quartiles.
+with quartiles. The first calls of a process are slower: --options -n 5000 -w 3000 leaves out most of that.
 """
 import argparse
 import contextlib

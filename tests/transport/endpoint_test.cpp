@@ -182,7 +182,7 @@ struct Pair {
   std::unique_ptr<Endpoint> e[2];
   std::vector<std::byte> address[2];
   // An endpoint keeps them as long as its network may read them.
-  std::shared_ptr<std::vector<std::byte>[]> kept { new std::vector<std::byte>[ 2 ] };
+  std::shared_ptr<std::vector<std::byte>[]> kept = std::make_shared<std::vector<std::byte>[]>(2);
   std::vector<std::byte>* const window = kept.get();
   std::shared_ptr<MemoryRegion> region[2];
 };
