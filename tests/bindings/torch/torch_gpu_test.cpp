@@ -112,17 +112,19 @@ Body sharded(const Policy& policy, const Optimizer& optimizer) {
 }
 
 TEST(TorchGpus, FullyShardTrainsAsOnTheHost) {
-  constexpr double kClose = 1e-6;
+  // Torch's sums round by where a tensor lies: a few last bits of a float; of a bfloat16, one.
+  constexpr double kClose = 1e-5, kCloseIfMixed = 1.0 / 256;
   const Sgd sgd{{.learning_rate = 0.25}};
   const Sgd nesterov{
       {.learning_rate = 0.25, .momentum = 0.5, .weight_decay = 0.125, .nesterov = true}};
-  const AdamW adamw{{.learning_rate = 0.125}};
+  // With a tiny epsilon, a last bit of a gradient that is almost zero would change a whole step.
+  const AdamW adamw{{.learning_rate = 0.125, .epsilon = 0.5}};
   for (const Policy& policy : {Policy::zero1(), Policy::zero2(), Policy::fsdp()}) {
     expect_as_on_the_host(2, sharded(policy, sgd), kClose);
   }
   expect_as_on_the_host(1, sharded(Policy::zero3(), nesterov), kClose);
   expect_as_on_the_host(2, sharded(Policy::zero3(), adamw), kClose);
-  expect_as_on_the_host(2, sharded(Policy::fsdp(Precision::mixed()), adamw), kClose);
+  expect_as_on_the_host(2, sharded(Policy::fsdp(Precision::mixed()), adamw), kCloseIfMixed);
 }
 
 TEST(TorchGpus, SumsAndConversionsHaveTheHostsBits) {
