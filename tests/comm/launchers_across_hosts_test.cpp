@@ -133,6 +133,7 @@ INSTANTIATE_TEST_SUITE_P(All, Hydra,
 
 // --- MPI in the same process ---
 
+#if defined(OPENMPI_RANK) || defined(MPICH_RANK)
 /// Two ranks of one host, whose launcher is said to have started one on each of two.
 void expect_beside_mpi(const std::string& launcher, const std::string& local_size,
                        const std::string& program) {
@@ -144,6 +145,7 @@ void expect_beside_mpi(const std::string& launcher, const std::string& local_siz
     EXPECT_EQ(said.lines, (std::vector<std::string>{"0 7 2", "1 7 2"})) << when << said.all();
   }
 }
+#endif
 
 TEST(BesideMpi, ProgramsOfOpenMpiMeetByPmix) {
 #ifdef OPENMPI_RANK
