@@ -1,9 +1,11 @@
-// What a connection seldom does: mapping its data ahead of their use, and looking for room.
+// What a connection seldom does: mapping its data ahead of their use, looking for room, and
+// exchanging cells with the connection back.
 #include "transport/connection.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tutti {
@@ -19,6 +21,39 @@ bool Sender::has_room_now(std::size_t bytes) {
   consumed_ = view_.credit->consumed.load(std::memory_order_acquire);
   freed_ = view_.credit->freed.load(std::memory_order_acquire);
   return has_room(bytes);
+}
+
+bool Sender::has_data() const {
+  return view_.credit != nullptr &&
+         view_.credit->freed.load(std::memory_order_acquire) != cursor_.passed();
+}
+
+std::size_t Sender::exchange(std::size_t place) {
+  if (view_.data_back == nullptr || cursor_.begun() == 0) return place;
+  // Not the next cell: a message may lie there that is not published yet.
+  const std::uint64_t first = std::max(exchanged_, cursor_.begun() + 1);
+  const auto ahead = static_cast<std::size_t>(first + 1 - cursor_.begun());
+  const auto is_free = [&] {
+    return cursor_.end_of_cell(ahead, view_) - freed_ < view_.shape.data_bytes();
+  };
+  if (!is_free()) {
+    // acquire: what the receiver has read of the cell comes before what is done with it from now
+    // on.
+    freed_ = view_.credit->freed.load(std::memory_order_acquire);
+    if (!is_free()) return place;
+  }
+  const std::size_t cell = first % view_.shape.cells(), own = view_.place(cell);
+  view_.set_place(cell, place);
+  exchanged_ = first + 1;
+  return own;
+}
+
+void Receiver::exchange() {
+  // Each of the two connections counts its own places first.
+  const std::size_t cells = view_.shape.cells();
+  const auto as_back = [&](std::size_t place) { return (place + cells) % (2 * cells); };
+  const std::size_t cell = (cursor_.begun() - 2) % cells;
+  view_.set_place(cell, as_back(back_->exchange(as_back(view_.place(cell)))));
 }
 
 bool Receiver::has_data() const {

@@ -1,19 +1,27 @@
 // A Connection: a bounded FIFO of slots from one rank to another, in shared memory of the receiver.
 //
-//     credit line | slots x header line | data
+//     credit line | slots x header line | map | cells
 //
-// A slot is a header line, and as much of the data as its message needs: messages lie one behind
-// the other, around and around. So short and long ones alike use all of the data. It should be
-// larger than a core's L2 cache: then the lines that the sender writes have left the receiver's L2
-// for the L3 cache that they share, where they cost 2 ns each, and not 5 (measured with an L2 of
-// 512 KiB). Or it should be half of a large L2, which the user's data need as well (measured with
-// 2 MiB). There may be less data than all slots could fill: then long messages wait
+// A slot is a header line, and as much of the data as its message needs. The data are cells, each
+// as long as the longest message. Messages lie one behind the other in a cell, so short and long
+// ones alike use all of the data; one that does not fit begins the next cell. Together the cells
+// should be larger than a core's L2 cache: then the lines that the sender writes have left the
+// receiver's L2 for the L3 cache that they share, where they cost 2 ns each, and not 5 (measured
+// with an L2 of 512 KiB). Or they should be half of a large L2, which the user's data need as well
+// (measured with 2 MiB). There may be less data than all slots could fill: then long messages wait
 // for room, and short ones only for a slot.
+//
+// Two ranks that send to each other exchange cells: a receiver that has read a cell to its end
+// keeps it for its own messages to that rank, and gives one of its own in return. A line costs less
+// to write for the core that has read it last than for the one that has written it: an exchange of
+// 256 KiB takes 0.75 of its time (docs/experiments.md#slots). The map of a connection says where
+// each of its cells lies.
 //
 // Counters, not flags: each slot's header holds the number of the message in it, which only grows,
 // so nothing is ever reset. Each line has one writer: headers and data the sender, the credit line
-// the receiver. A message of up to kInlineBytes travels in the header's own cache line: one line
-// moves between the cores, which is the least that an exchange can cost.
+// the receiver; a cell and its entry in the map the one that has it. A message of up to
+// kInlineBytes travels in the header's own cache line: one line moves between the cores, which is
+// the least that an exchange can cost.
 //
 // Bulk messages may be written past the cache. Where the two cores do not share an L3 cache, a line
 // that the receiver has read costs the sender 27 ns to write, and 3 ns past the cache. Where they
@@ -54,15 +62,19 @@ struct ConnectionShape {
   std::size_t most_full = 0;   // how many of those may be that long; 0: all
 
   constexpr std::size_t full_slots() const { return most_full > 0 ? most_full : slots; }
-  /// One slot more than the full slots need: some data are left unused at the end, when a message
-  /// must begin anew.
-  constexpr std::size_t data_bytes() const { return (full_slots() + 1) * slot_bytes; }
+  /// One more than the full slots need: short messages may have begun one.
+  constexpr std::size_t cells() const { return full_slots() + 1; }
+  constexpr std::size_t data_bytes() const { return cells() * slot_bytes; }
   /// How many messages of `bytes` may be under way.
   constexpr std::size_t slots_for(std::size_t bytes) const {
-    return bytes <= kInlineBytes ? slots : std::clamp(data_bytes() / bytes, full_slots(), slots);
+    if (bytes <= kInlineBytes) return slots;
+    return std::clamp(slot_bytes / bytes * full_slots(), full_slots(), slots);
+  }
+  constexpr std::size_t map_bytes() const {
+    return (cells() * sizeof(std::uint32_t) + kCacheLine - 1) / kCacheLine * kCacheLine;
   }
   constexpr std::size_t bytes() const {
-    return sizeof(CreditLine) + slots * sizeof(SlotHeader) + data_bytes();
+    return sizeof(CreditLine) + slots * sizeof(SlotHeader) + map_bytes() + data_bytes();
   }
   friend constexpr bool operator==(const ConnectionShape&, const ConnectionShape&) = default;
 };
@@ -75,7 +87,9 @@ namespace detail {
 struct ConnectionView {
   CreditLine* credit = nullptr;
   SlotHeader* headers = nullptr;
+  std::atomic<std::uint32_t>* map = nullptr;  // where each cell lies; 0: in its own place
   std::byte* data = nullptr;
+  std::byte* data_back = nullptr;  // of the connection back; null: there is none
   ConnectionShape shape;
   Pages pages = Pages::ahead;
 
@@ -83,9 +97,29 @@ struct ConnectionView {
   ConnectionView(std::byte* memory, ConnectionShape s, Pages p = Pages::ahead)
       : credit(reinterpret_cast<CreditLine*>(memory)),
         headers(reinterpret_cast<SlotHeader*>(memory + sizeof(CreditLine))),
-        data(memory + sizeof(CreditLine) + s.slots * sizeof(SlotHeader)),
+        map(reinterpret_cast<std::atomic<std::uint32_t>*>(headers + s.slots)),
+        data(memory + sizeof(CreditLine) + s.slots * sizeof(SlotHeader) + s.map_bytes()),
         shape(s),
         pages(p) {}
+  /// `back`: the memory of the connection of that shape that leads the other way.
+  ConnectionView(std::byte* memory, std::byte* back, ConnectionShape s)
+      : ConnectionView(memory, s) {
+    data_back = ConnectionView(back, s).data;
+  }
+
+  /// The place that cell `n` has: that of cell 0, 1, ... here, and behind these of those back.
+  std::size_t place(std::size_t n) const {
+    // Whoever has the cell reads and writes it; the cell's messages and credit give the order.
+    const std::uint32_t says = map[n].load(std::memory_order_relaxed);
+    return says == 0 ? n : says - 1;
+  }
+  void set_place(std::size_t n, std::size_t place) const {
+    map[n].store(static_cast<std::uint32_t>(place) + 1, std::memory_order_relaxed);
+  }
+  std::byte* cell(std::size_t n) const {
+    const std::size_t at = place(n), here = shape.cells();
+    return at < here ? data + at * shape.slot_bytes : data_back + (at - here) * shape.slot_bytes;
+  }
 };
 
 /// Has all pages of the data mapped, so that messages do not fault at each.
@@ -94,23 +128,44 @@ void populate(const ConnectionView& view);
 /// Where the next message lies in the data. Both ends keep one, and agree.
 class Cursor {
  public:
+  /// How far from the start of the data, were each cell in its own place.
   std::size_t of(std::size_t bytes, const ConnectionView& view) const {
-    return at_ + lines(bytes) <= view.shape.data_bytes() ? at_ : 0;
+    return fits(bytes) ? at_ : next_cell(view) * view.shape.slot_bytes;
   }
-  /// How far the data have been used, from the first message on, when the next message has passed.
-  /// Data that were left unused at the end are included.
-  std::uint64_t end(std::size_t bytes, const ConnectionView& view) const {
-    const std::size_t left = of(bytes, view) == at_ ? 0 : view.shape.data_bytes() - at_;
-    return passed_ + left + lines(bytes);
+  std::byte* address(std::size_t bytes, const ConnectionView& view) const {
+    return fits(bytes) ? view.cell(cell_) + (at_ - cell_ * view.shape.slot_bytes)
+                       : view.cell(next_cell(view));
+  }
+  /// Whether there is room for the next message, where the receiver has freed what came before
+  /// `freed`. A cell that is begun belongs to the sender whole. The receiver gives one away for
+  /// good when it frees a message of the next.
+  bool has_room(std::size_t bytes, std::uint64_t freed, const ConnectionView& view) const {
+    return fits(bytes) || end_of_cell(1, view) - freed < view.shape.data_bytes();
   }
   void pass(std::size_t bytes, const ConnectionView& view) {
     if (bytes <= kInlineBytes) return;
     if (!populated_) populate(view);
     populated_ = true;
-    passed_ = end(bytes, view);
-    at_ = of(bytes, view) + lines(bytes);
+    if (!fits(bytes)) {
+      passed_ += left_;
+      cell_ = next_cell(view);
+      ++begun_;
+      at_ = cell_ * view.shape.slot_bytes;
+      left_ = view.shape.slot_bytes;
+    }
+    at_ += lines(bytes);
+    left_ -= lines(bytes);
+    passed_ += lines(bytes);
   }
+  /// How far the data have been used, from the first message on. Data that were left unused at the
+  /// end of a cell are included.
   std::uint64_t passed() const { return passed_; }
+  /// The same, when the `n`-th cell from this one (0) has been used whole.
+  std::uint64_t end_of_cell(std::size_t n, const ConnectionView& view) const {
+    return passed_ + left_ + n * view.shape.slot_bytes;
+  }
+  /// Cells that messages have begun.
+  std::uint64_t begun() const { return begun_; }
   /// The data's pages were given back.
   void forget_pages() { populated_ = false; }
 
@@ -118,7 +173,15 @@ class Cursor {
   static std::size_t lines(std::size_t bytes) {
     return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
   }
+  bool fits(std::size_t bytes) const { return lines(bytes) <= left_; }
+  std::size_t next_cell(const ConnectionView& view) const {
+    return begun_ == 0 || cell_ + 1 == view.shape.cells() ? 0 : cell_ + 1;
+  }
+
   std::size_t at_ = 0;
+  std::size_t left_ = 0;  // of the cell
+  std::size_t cell_ = 0;
+  std::uint64_t begun_ = 0;
   std::uint64_t passed_ = 0;
   bool populated_ = false;
 };
@@ -130,6 +193,8 @@ class Sender {
   Sender() = default;
   Sender(std::byte* memory, ConnectionShape shape, Pages pages = Pages::ahead)
       : view_(memory, shape, pages) {}
+  /// `back`: the memory of the connection that leads the other way.
+  Sender(std::byte* memory, std::byte* back, ConnectionShape shape) : view_(memory, back, shape) {}
   /// Of a connection that the receiver has yet to share: there is no room before `look` finds it.
   Sender(std::function<std::byte*()> look, ConnectionShape shape)
       : look_(std::move(look)), shape_(shape) {}
@@ -139,8 +204,7 @@ class Sender {
   bool ready(std::size_t bytes) { return has_room(bytes) || has_room_now(bytes); }
   /// Where a message of `bytes` is to be written; valid when ready(bytes).
   std::byte* slot(std::size_t bytes) {
-    return bytes <= kInlineBytes ? view_.headers[index_].payload
-                                 : view_.data + cursor_.of(bytes, view_);
+    return bytes <= kInlineBytes ? view_.headers[index_].payload : cursor_.address(bytes, view_);
   }
   void publish(std::uint32_t tag, std::uint32_t bytes) {
     SlotHeader& h = view_.headers[index_];
@@ -158,8 +222,15 @@ class Sender {
     if (consumed_ != sent_) consumed_ = view_.credit->consumed.load(std::memory_order_acquire);
     return consumed_ == sent_;
   }
+  /// Whether a message that the receiver has not finished with has data.
+  bool has_data() const;
   /// The data's pages were given back, where none of them is in use.
   void forget_pages() { cursor_.forget_pages(); }
+
+  /// The receiver of the connection back has read the cell at `place` (as its map would say). Takes
+  /// it in exchange for a cell that no message has begun, and returns that one's place. Returns
+  /// `place` if none is free, or if nothing is sent here.
+  std::size_t exchange(std::size_t place);
 
   /// Whether the next message, a bulk one, should be written past the cache; and whether it should
   /// be timed. As long as the cache is fast, every 7th is timed; else every 119th is written into
@@ -193,8 +264,7 @@ class Sender {
   bool has_room_now(std::size_t bytes);
   bool has_room(std::size_t bytes) const {
     return sent_ - consumed_ < view_.shape.slots &&
-           (bytes <= kInlineBytes ||
-            cursor_.end(bytes, view_) - freed_ <= view_.shape.data_bytes());
+           (bytes <= kInlineBytes || cursor_.has_room(bytes, freed_, view_));
   }
 
   detail::ConnectionView view_;
@@ -203,6 +273,7 @@ class Sender {
   std::uint64_t consumed_ = 0;
   std::uint64_t freed_ = 0;
   detail::Cursor cursor_;
+  std::uint64_t exchanged_ = 0;  // cells up to which none is exchanged any more, as Cursor::begun()
   std::uint64_t bulk_ = 0;
   double average_ = 0;  // ns per line written into the cache
   bool far_ = false;
@@ -217,6 +288,12 @@ class Receiver {
   Receiver() = default;
   Receiver(std::byte* memory, ConnectionShape shape, Pages pages = Pages::ahead)
       : view_(memory, shape, pages) {}
+  /// `back`: the memory of the connection that leads the other way.
+  Receiver(std::byte* memory, std::byte* back, ConnectionShape shape)
+      : view_(memory, back, shape) {}
+  /// From now on cells are exchanged with `sender`, the end of the connection back that is here.
+  /// The same thread uses both.
+  void exchange_with(Sender& sender) { back_ = &sender; }
 
   bool ready() const {
     // acquire: pairs with publish(), so the payload is there.
@@ -227,11 +304,14 @@ class Receiver {
   /// The payload of a message of `bytes` (the receiver's own expectation, compared with bytes()
   /// before).
   const std::byte* slot(std::size_t bytes) const {
-    return bytes <= kInlineBytes ? header().payload : view_.data + cursor_.of(bytes, view_);
+    return bytes <= kInlineBytes ? header().payload : cursor_.address(bytes, view_);
   }
   void free() {
     const bool has_data = header().bytes > kInlineBytes;
+    const std::uint64_t begun = cursor_.begun();
     pass();
+    // The cell before is read to its end.
+    if (back_ != nullptr && begun > 0 && cursor_.begun() != begun) exchange();
     // release, both: our loads of the payload come before the sender's next stores into it.
     if (has_data) view_.credit->freed.store(cursor_.passed(), std::memory_order_release);
     view_.credit->consumed.store(received_, std::memory_order_release);
@@ -253,11 +333,13 @@ class Receiver {
 
  private:
   const SlotHeader& header() const { return view_.headers[index_]; }
+  void exchange();
 
   detail::ConnectionView view_;
   std::size_t index_ = 0;
   std::uint64_t received_ = 0;
   detail::Cursor cursor_;
+  Sender* back_ = nullptr;
 };
 
 }  // namespace tutti

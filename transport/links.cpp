@@ -62,8 +62,11 @@ SendEnd Links::sending(int to, int channel) {
   }
   const auto found = senders_.find(index(to, channel));
   if (found != senders_.end()) return {&found->second, p.doorbell};
-  std::byte* const memory = connection(peer(rank_).place, p.place, channel);
-  return {&senders_.try_emplace(index(to, channel), memory, shape_).first->second, p.doorbell};
+  const auto [there, back] = connections(p.place, channel);
+  Sender& sender = senders_.try_emplace(index(to, channel), there, back, shape_).first->second;
+  const auto receiver = receivers_.find(index(to, channel));
+  if (receiver != receivers_.end()) receiver->second.exchange_with(sender);
+  return {&sender, p.doorbell};
 }
 
 ReceiveEnd Links::receiving(int from, int channel) {
@@ -76,8 +79,12 @@ ReceiveEnd Links::receiving(int from, int channel) {
   }
   const auto found = receivers_.find(index(from, channel));
   if (found != receivers_.end()) return {&found->second, p.doorbell};
-  std::byte* const memory = connection(p.place, peer(rank_).place, channel);
-  return {&receivers_.try_emplace(index(from, channel), memory, shape_).first->second, p.doorbell};
+  const auto [there, back] = connections(p.place, channel);
+  Receiver& receiver =
+      receivers_.try_emplace(index(from, channel), back, there, shape_).first->second;
+  const auto sender = senders_.find(index(from, channel));
+  if (sender != senders_.end()) receiver.exchange_with(sender->second);
+  return {&receiver, p.doorbell};
 }
 
 std::byte* Links::connection(int from, int to, int channel) {
@@ -94,6 +101,11 @@ std::byte* Links::connection(int from, int to, int channel) {
   const std::size_t index =
       static_cast<std::size_t>(from) * range.count + static_cast<std::size_t>(at);
   return memory->data() + index * shape_.bytes();
+}
+
+std::pair<std::byte*, std::byte*> Links::connections(int place, int channel) {
+  const int own = peer(rank_).place;
+  return {connection(own, place, channel), connection(place, own, channel)};
 }
 
 Links::Memory Links::memory() {
@@ -114,7 +126,9 @@ Links::Memory Links::memory() {
 
 void Links::release_memory() {
   for (auto& [which, receiver] : receivers_) {
-    if (receiver.has_data()) continue;
+    // Messages of the link back may lie in exchanged cells.
+    const auto back = senders_.find(which);
+    if (receiver.has_data() || (back != senders_.end() && back->second.has_data())) continue;
     const auto& part = parts_.at({peer(rank_).place, part_of(static_cast<int>(which & 0xff))});
     part->give_back(whole_pages(receiver.data()));
     receiver.forget_pages();

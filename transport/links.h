@@ -82,7 +82,8 @@ class Links {
   };
   Memory memory();
   /// Gives back the memory of messages, and takes it again as messages come. While no rank of this
-  /// host sends a message of more than kInlineBytes to this one; those that have come stay.
+  /// host sends a message of more than kInlineBytes to this one; those that have come stay, and so
+  /// do those that this rank has sent.
   void release_memory();
 
  private:
@@ -92,6 +93,8 @@ class Links {
   const LinkPeer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   /// Where the connection from the rank at `from` to the one at `to` lies.
   std::byte* connection(int from, int to, int channel);
+  /// Of the connections to the rank at `place` and back.
+  std::pair<std::byte*, std::byte*> connections(int place, int channel);
 
   Network* network_;
   std::uint64_t communicator_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -66,6 +67,116 @@ TEST(Connection, MessagesOfAnySizeKeepApart) {
     }
     EXPECT_GT(most, shape.full_slots() - 1);
     EXPECT_LE(most, shape.slots);
+  }
+}
+
+/// Two ranks and the connections between them, there and back.
+struct Pair {
+  explicit Pair(ConnectionShape s) : to{Ends(s), Ends(s)} {
+    for (std::size_t from : {0U, 1U}) {
+      to[from].sender = Sender(to[from].data(), to[1 - from].data(), s);
+      to[from].receiver = Receiver(to[from].data(), to[1 - from].data(), s);
+    }
+    to[0].receiver.exchange_with(to[1].sender);
+    to[1].receiver.exchange_with(to[0].sender);
+  }
+  /// Whether the next message from rank `from` would lie in the memory of the connection back.
+  bool is_exchanged(std::size_t from, std::size_t bytes) {
+    const std::vector<Ends::Line>& back = to[1 - from].memory;
+    const std::byte* const at = to[from].sender.slot(bytes);
+    return at >= back.front().bytes && at <= back.back().bytes;
+  }
+  Ends to[2];  // by sender
+};
+
+// Both send, one more than the other for a while, and answer what they have not received yet.
+TEST(Connection, RanksThatSendToEachOtherExchangeCells) {
+  for (const ConnectionShape shape :
+       {ConnectionShape{2, 1024}, ConnectionShape{3, 4096}, ConnectionShape{8, 1088},
+        ConnectionShape{8, 1088, 2}, ConnectionShape{32, 1024, 3}, ConnectionShape{32, 1024, 16}}) {
+    Pair pair(shape);
+    std::mt19937 random(11);
+    struct Way {
+      std::deque<std::size_t> under_way;
+      std::uint64_t sent = 0, received = 0, exchanged = 0;
+    } ways[2];
+    const auto value = [](std::size_t from, std::uint64_t number) {
+      return static_cast<std::byte>(number % 113 + 113 * from);
+    };
+    while (ways[0].received + ways[1].received < 20000) {
+      // Of a hundred, one rank sends mostly, then the other, then both.
+      const std::uint64_t phase = (ways[0].sent + ways[1].sent) / 100 % 3;
+      const std::size_t from = random() % 8 == 0 || phase == 2 ? random() % 2 : phase;
+      Way& way = ways[from];
+      Ends& ends = pair.to[from];
+      const std::size_t bytes = random() % 3 == 0 ? shape.slot_bytes : random() % shape.slot_bytes;
+      if (way.under_way.size() < shape.full_slots()) {
+        ASSERT_TRUE(ends.sender.ready(bytes));
+      }
+      // As a step does: the message that it sends is written before the one that it takes is freed.
+      const bool sends = ends.sender.ready(bytes);
+      if (sends) {
+        if (bytes > kInlineBytes && pair.is_exchanged(from, bytes)) ++way.exchanged;
+        std::memset(ends.sender.slot(bytes), static_cast<int>(value(from, ++way.sent)), bytes);
+      }
+      Way& other = ways[1 - from];
+      if (!other.under_way.empty() && (!sends || random() % 2 == 0)) {
+        Receiver& receiver = pair.to[1 - from].receiver;
+        ASSERT_TRUE(receiver.ready());
+        const std::size_t came = other.under_way.front();
+        other.under_way.pop_front();
+        ASSERT_EQ(receiver.bytes(), came);
+        const std::vector<std::byte> expected(came, value(1 - from, ++other.received));
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), receiver.slot(came)))
+            << "message " << other.received << " of rank " << 1 - from;
+        receiver.free();
+      }
+      if (sends) {
+        ends.sender.publish(0, static_cast<std::uint32_t>(bytes));
+        way.under_way.push_back(bytes);
+      }
+    }
+    for (const Way& way : ways) {
+      // With two cells there is none beyond the next.
+      if (shape.cells() > 3) {
+        EXPECT_GT(way.exchanged, way.sent / 10);
+      }
+      EXPECT_LT(way.exchanged, way.sent);
+    }
+  }
+}
+
+// Where only one sends there is nothing to exchange.
+TEST(Connection, AOneWayStreamStaysInItsOwnCells) {
+  Pair pair({8, 1024});
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(pair.to[0].sender.ready(1024));
+    EXPECT_FALSE(pair.is_exchanged(0, 1024));
+    pair.to[0].sender.publish(0, 1024);
+    pair.to[0].receiver.free();
+  }
+}
+
+// After a few messages to and fro, each lies where its sender was the last to read.
+TEST(Connection, AnAnswerLiesWhereItsSenderHasRead) {
+  Pair pair({8, 1024});
+  std::map<const std::byte*, std::size_t> readers;
+  for (int i = 0; i < 40; ++i) {
+    for (std::size_t from : {0U, 1U}) {
+      Sender& sender = pair.to[from].sender;
+      ASSERT_TRUE(sender.ready(1024));
+      const auto reader = readers.find(sender.slot(1024));
+      if (i > 4) {
+        EXPECT_TRUE(reader != readers.end() && reader->second == from) << i;
+      }
+      sender.publish(0, 1024);
+    }
+    for (std::size_t from : {0U, 1U}) {
+      Receiver& receiver = pair.to[from].receiver;
+      ASSERT_TRUE(receiver.ready());
+      readers[receiver.slot(1024)] = 1 - from;
+      receiver.free();
+    }
   }
 }
 
