@@ -25,35 +25,32 @@ bool Sender::has_room_now(std::size_t bytes) {
 
 bool Sender::has_data() const {
   return view_.credit != nullptr &&
-         view_.credit->freed.load(std::memory_order_acquire) != cursor_.passed();
+         view_.credit->freed.load(std::memory_order_acquire) != cursor_.passed(view_);
 }
 
-std::size_t Sender::exchange(std::size_t place) {
-  if (view_.data_back == nullptr || cursor_.begun() == 0) return place;
+std::uint32_t Sender::exchange(std::uint32_t place) {
+  if (view_.data_back == nullptr || exchanges_ >= cursor_.begun()) return place;
   // Not the next cell: a message may lie there that is not published yet.
-  const std::uint64_t first = std::max(exchanged_, cursor_.begun() + 1);
-  const auto ahead = static_cast<std::size_t>(first + 1 - cursor_.begun());
-  const auto is_free = [&] {
-    return cursor_.end_of_cell(ahead, view_) - freed_ < view_.shape.data_bytes();
-  };
-  if (!is_free()) {
+  const std::uint64_t cell = std::max(next_to_exchange_, cursor_.begun() + 1);
+  if (!detail::Cursor::is_free(cell, freed_, view_)) {
     // acquire: what the receiver has read of the cell comes before what is done with it from now
     // on.
     freed_ = view_.credit->freed.load(std::memory_order_acquire);
-    if (!is_free()) return place;
+    if (!detail::Cursor::is_free(cell, freed_, view_)) return place;
   }
-  const std::size_t cell = first % view_.shape.cells(), own = view_.place(cell);
-  view_.set_place(cell, place);
-  exchanged_ = first + 1;
+  const std::size_t entry = cell % view_.shape.cells();
+  const std::uint32_t own = view_.place(entry);
+  view_.set_place(entry, place);
+  next_to_exchange_ = cell + 1;
+  ++exchanges_;
   return own;
 }
 
 void Receiver::exchange() {
-  // Each of the two connections counts its own places first.
-  const std::size_t cells = view_.shape.cells();
-  const auto as_back = [&](std::size_t place) { return (place + cells) % (2 * cells); };
-  const std::size_t cell = (cursor_.begun() - 2) % cells;
-  view_.set_place(cell, as_back(back_->exchange(as_back(view_.place(cell)))));
+  const auto as_seen_from_back = [](std::uint32_t place) { return place ^ 1U; };
+  const std::size_t entry = (cursor_.begun() - 2) % view_.shape.cells();
+  const std::uint32_t place = view_.place(entry);
+  view_.set_place(entry, as_seen_from_back(back_->exchange(as_seen_from_back(place))));
 }
 
 bool Receiver::has_data() const {

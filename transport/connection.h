@@ -3,25 +3,26 @@
 //     credit line | slots x header line | map | cells
 //
 // A slot is a header line, and as much of the data as its message needs. The data are cells, each
-// as long as the longest message. Messages lie one behind the other in a cell, so short and long
-// ones alike use all of the data; one that does not fit begins the next cell. Together the cells
-// should be larger than a core's L2 cache: then the lines that the sender writes have left the
-// receiver's L2 for the L3 cache that they share, where they cost 2 ns each, and not 5 (measured
-// with an L2 of 512 KiB). Or they should be half of a large L2, which the user's data need as well
-// (measured with 2 MiB). There may be less data than all slots could fill: then long messages wait
-// for room, and short ones only for a slot.
+// as long as the longest message. Messages lie one behind the other in a cell, so many short ones
+// use as much of the data as a few long ones. A message that does not fit begins the next cell.
+// Together the cells should be larger than a core's L2 cache: then the lines that the sender writes
+// have left the receiver's L2 for the L3 cache that they share, where they cost 2 ns each, and not
+// 5 (measured with an L2 of 512 KiB). Or they should be half of a large L2, which the user's data
+// need as well (measured with 2 MiB). There may be less data than all slots could fill: then long
+// messages wait for room, and short ones only for a slot.
 //
 // Two ranks that send to each other exchange cells: a receiver that has read a cell to its end
-// keeps it for its own messages to that rank, and gives one of its own in return. A line costs less
-// to write for the core that has read it last than for the one that has written it: an exchange of
-// 256 KiB takes 0.75 of its time (docs/experiments.md#slots). The map of a connection says where
-// each of its cells lies.
+// keeps it for its own messages to that rank, and gives the sender one of its own instead. A line
+// costs less to write for the core that has read it last than for the one that has written it: an
+// exchange of 256 KiB takes 0.75 of its time (docs/experiments.md#slots). The map of a connection
+// says where each of its cells lies: in its own data, or in those of the connection back.
 //
 // Counters, not flags: each slot's header holds the number of the message in it, which only grows,
-// so nothing is ever reset. Each line has one writer: headers and data the sender, the credit line
-// the receiver; a cell and its entry in the map the one that has it. A message of up to
-// kInlineBytes travels in the header's own cache line: one line moves between the cores, which is
-// the least that an exchange can cost.
+// so nothing is ever reset. Headers have one writer, the sender, and the credit line the receiver.
+// A cell and its entry in the map belong to the sender until it publishes a message there, and to
+// the receiver until it frees a message of the cell after it. A message of up to kInlineBytes
+// travels in the header's own cache line: one line moves between the cores, which is the least that
+// an exchange can cost.
 //
 // Bulk messages may be written past the cache. Where the two cores do not share an L3 cache, a line
 // that the receiver has read costs the sender 27 ns to write, and 3 ns past the cache. Where they
@@ -40,6 +41,9 @@
 namespace tutti {
 
 inline constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t whole_lines(std::size_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
 inline constexpr std::size_t kInlineBytes = 48;
 inline constexpr std::size_t kBulkBytes = 8192;  // from here on it matters how a message is written
 
@@ -53,7 +57,7 @@ static_assert(sizeof(SlotHeader) == kCacheLine);
 
 struct alignas(kCacheLine) CreditLine {
   std::atomic<std::uint64_t> consumed;  // messages that the receiver has finished with
-  std::atomic<std::uint64_t> freed;     // where their data ended, as Cursor::end()
+  std::atomic<std::uint64_t> freed;     // where their data ended, as Cursor::passed()
 };
 
 struct ConnectionShape {
@@ -68,11 +72,9 @@ struct ConnectionShape {
   /// How many messages of `bytes` may be under way.
   constexpr std::size_t slots_for(std::size_t bytes) const {
     if (bytes <= kInlineBytes) return slots;
-    return std::clamp(slot_bytes / bytes * full_slots(), full_slots(), slots);
+    return std::clamp(slot_bytes / whole_lines(bytes) * full_slots(), full_slots(), slots);
   }
-  constexpr std::size_t map_bytes() const {
-    return (cells() * sizeof(std::uint32_t) + kCacheLine - 1) / kCacheLine * kCacheLine;
-  }
+  constexpr std::size_t map_bytes() const { return whole_lines(cells() * sizeof(std::uint32_t)); }
   constexpr std::size_t bytes() const {
     return sizeof(CreditLine) + slots * sizeof(SlotHeader) + map_bytes() + data_bytes();
   }
@@ -107,82 +109,79 @@ struct ConnectionView {
     data_back = ConnectionView(back, s).data;
   }
 
-  /// The place that cell `n` has: that of cell 0, 1, ... here, and behind these of those back.
-  std::size_t place(std::size_t n) const {
-    // Whoever has the cell reads and writes it; the cell's messages and credit give the order.
-    const std::uint32_t says = map[n].load(std::memory_order_relaxed);
-    return says == 0 ? n : says - 1;
+  /// Where the `n`-th cell lies: twice the number of a cell's memory, plus 1 if that is one of the
+  /// connection back.
+  std::uint32_t place(std::size_t n) const {
+    // relaxed: the messages in the cell, and their credit, give the order.
+    const std::uint32_t said = map[n].load(std::memory_order_relaxed);
+    // The other process could write anything there.
+    return said == 0 || said > 2 * shape.cells() ? 2 * static_cast<std::uint32_t>(n) : said - 1;
   }
-  void set_place(std::size_t n, std::size_t place) const {
-    map[n].store(static_cast<std::uint32_t>(place) + 1, std::memory_order_relaxed);
+  void set_place(std::size_t n, std::uint32_t place) const {
+    map[n].store(place + 1, std::memory_order_relaxed);
   }
   std::byte* cell(std::size_t n) const {
-    const std::size_t at = place(n), here = shape.cells();
-    return at < here ? data + at * shape.slot_bytes : data_back + (at - here) * shape.slot_bytes;
+    const std::uint32_t at = place(n);
+    return (at % 2 == 0 ? data : data_back) + at / 2 * shape.slot_bytes;
   }
 };
 
 /// Has all pages of the data mapped, so that messages do not fault at each.
 void populate(const ConnectionView& view);
 
-/// Where the next message lies in the data. Both ends keep one, and agree.
+/// Where the next message lies in the data. Both ends keep one, and agree. Cells have numbers,
+/// which only grow: cell `n` is entry n % cells() of the map.
 class Cursor {
  public:
   /// How far from the start of the data, were each cell in its own place.
   std::size_t of(std::size_t bytes, const ConnectionView& view) const {
-    return fits(bytes) ? at_ : next_cell(view) * view.shape.slot_bytes;
+    const std::size_t length = view.shape.slot_bytes;
+    return fits(bytes) ? (entry_ + 1) * length - left_ : next_entry(view) * length;
   }
   std::byte* address(std::size_t bytes, const ConnectionView& view) const {
-    return fits(bytes) ? view.cell(cell_) + (at_ - cell_ * view.shape.slot_bytes)
-                       : view.cell(next_cell(view));
+    return fits(bytes) ? view.cell(entry_) + (view.shape.slot_bytes - left_)
+                       : view.cell(next_entry(view));
   }
   /// Whether there is room for the next message, where the receiver has freed what came before
-  /// `freed`. A cell that is begun belongs to the sender whole. The receiver gives one away for
-  /// good when it frees a message of the next.
+  /// `freed`. The sender may fill a cell that it has begun.
   bool has_room(std::size_t bytes, std::uint64_t freed, const ConnectionView& view) const {
-    return fits(bytes) || end_of_cell(1, view) - freed < view.shape.data_bytes();
+    return fits(bytes) || is_free(begun_, freed, view);
+  }
+  /// Whether the receiver has finished with cell `n` of the round before: it has freed a message of
+  /// the cell after it, and so has exchanged this one, if it does.
+  static bool is_free(std::uint64_t n, std::uint64_t freed, const ConnectionView& view) {
+    return (n + 1) * view.shape.slot_bytes < freed + view.shape.data_bytes();
   }
   void pass(std::size_t bytes, const ConnectionView& view) {
     if (bytes <= kInlineBytes) return;
     if (!populated_) populate(view);
     populated_ = true;
     if (!fits(bytes)) {
-      passed_ += left_;
-      cell_ = next_cell(view);
+      entry_ = next_entry(view);
       ++begun_;
-      at_ = cell_ * view.shape.slot_bytes;
       left_ = view.shape.slot_bytes;
     }
-    at_ += lines(bytes);
-    left_ -= lines(bytes);
-    passed_ += lines(bytes);
+    left_ -= whole_lines(bytes);
   }
   /// How far the data have been used, from the first message on. Data that were left unused at the
   /// end of a cell are included.
-  std::uint64_t passed() const { return passed_; }
-  /// The same, when the `n`-th cell from this one (0) has been used whole.
-  std::uint64_t end_of_cell(std::size_t n, const ConnectionView& view) const {
-    return passed_ + left_ + n * view.shape.slot_bytes;
+  std::uint64_t passed(const ConnectionView& view) const {
+    return begun_ * view.shape.slot_bytes - left_;
   }
-  /// Cells that messages have begun.
+  /// Cells that messages have begun; the number of the next.
   std::uint64_t begun() const { return begun_; }
   /// The data's pages were given back.
   void forget_pages() { populated_ = false; }
 
  private:
-  static std::size_t lines(std::size_t bytes) {
-    return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-  }
-  bool fits(std::size_t bytes) const { return lines(bytes) <= left_; }
-  std::size_t next_cell(const ConnectionView& view) const {
-    return begun_ == 0 || cell_ + 1 == view.shape.cells() ? 0 : cell_ + 1;
+  bool fits(std::size_t bytes) const { return whole_lines(bytes) <= left_; }
+  std::size_t next_entry(const ConnectionView& view) const {
+    return begun_ == 0 || entry_ + 1 == view.shape.cells() ? 0 : entry_ + 1;
   }
 
-  std::size_t at_ = 0;
-  std::size_t left_ = 0;  // of the cell
-  std::size_t cell_ = 0;
   std::uint64_t begun_ = 0;
-  std::uint64_t passed_ = 0;
+  std::size_t entry_ = 0;  // of the last cell that is begun
+  std::size_t left_ = 0;   // of it, in bytes
   bool populated_ = false;
 };
 }  // namespace detail
@@ -227,10 +226,11 @@ class Sender {
   /// The data's pages were given back, where none of them is in use.
   void forget_pages() { cursor_.forget_pages(); }
 
-  /// The receiver of the connection back has read the cell at `place` (as its map would say). Takes
-  /// it in exchange for a cell that no message has begun, and returns that one's place. Returns
-  /// `place` if none is free, or if nothing is sent here.
-  std::size_t exchange(std::size_t place);
+  /// The receiver of the connection back has read a cell, which lies at `place` as seen from here.
+  /// Takes it in exchange for a cell that no message has begun, and returns that one's place.
+  /// Returns `place` itself if none is free, or if fewer cells have been begun here than exchanged:
+  /// where only the other rank sends, it is to keep the cells that it has.
+  std::uint32_t exchange(std::uint32_t place);
 
   /// Whether the next message, a bulk one, should be written past the cache; and whether it should
   /// be timed. As long as the cache is fast, every 7th is timed; else every 119th is written into
@@ -273,7 +273,8 @@ class Sender {
   std::uint64_t consumed_ = 0;
   std::uint64_t freed_ = 0;
   detail::Cursor cursor_;
-  std::uint64_t exchanged_ = 0;  // cells up to which none is exchanged any more, as Cursor::begun()
+  std::uint64_t next_to_exchange_ = 0;  // no cell before this one is exchanged any more
+  std::uint64_t exchanges_ = 0;
   std::uint64_t bulk_ = 0;
   double average_ = 0;  // ns per line written into the cache
   bool far_ = false;
@@ -313,7 +314,7 @@ class Receiver {
     // The cell before is read to its end.
     if (back_ != nullptr && begun > 0 && cursor_.begun() != begun) exchange();
     // release, both: our loads of the payload come before the sender's next stores into it.
-    if (has_data) view_.credit->freed.store(cursor_.passed(), std::memory_order_release);
+    if (has_data) view_.credit->freed.store(cursor_.passed(view_), std::memory_order_release);
     view_.credit->consumed.store(received_, std::memory_order_release);
   }
   /// Goes on to the next message, and does not free this one: for a copy of a receiver, which looks
@@ -324,8 +325,8 @@ class Receiver {
     if (++index_ == view_.shape.slots) index_ = 0;
   }
   std::uint64_t received() const { return received_; }
-  /// Where messages' data lie; of no use to anybody as long as none that has come has any there,
-  /// and the sender writes nothing.
+  /// Where messages' data lie, and also data of the connection back. Of no use to anybody as long
+  /// as no message has data on its way, there or back, and nobody writes one.
   std::span<std::byte> data() const { return {view_.data, view_.shape.data_bytes()}; }
   bool has_data() const;
   /// Its pages were given back.

@@ -112,7 +112,7 @@ Links::Memory Links::memory() {
   Memory memory;
   for (const auto& [which, receiver] : receivers_) {
     const std::span<std::byte> data = receiver.data();
-    // Before the data lie credit and headers.
+    // Before the data lie credit, headers and map.
     const std::size_t before = shape_.bytes() - data.size();
     const std::size_t all = taken_bytes(pages_around({data.data() - before, shape_.bytes()}));
     const std::size_t messages = taken_bytes(whole_pages(data));

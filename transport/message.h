@@ -21,7 +21,7 @@ struct Credit {
   std::uint32_t link = 0;  // the number that the link's sender has given to it; 0: no credit
   std::uint32_t unused = 0;
   std::uint64_t consumed = 0;  // messages
-  std::uint64_t freed = 0;     // where their data ended, as Cursor::end()
+  std::uint64_t freed = 0;     // where their data ended, as Cursor::passed()
 };
 
 /// Travels with each message of a link, and (kind, bytes) with each control message.

@@ -44,7 +44,7 @@ void OutLink::pass() {
 bool OutLink::credit(std::uint64_t consumed, std::uint64_t freed) {
   CreditLine& line = *view_.credit;
   if (consumed > passed_ || consumed < line.consumed.load(std::memory_order_relaxed) ||
-      freed > cursor_.passed() || freed < line.freed.load(std::memory_order_relaxed)) {
+      freed > cursor_.passed(view_) || freed < line.freed.load(std::memory_order_relaxed)) {
     return false;
   }
   // release, both: the wire's loads of the payload come before the sender's next stores into it.
@@ -197,11 +197,10 @@ MessageHeader InLink::same_as_last() const {
 
 bool InLink::sender_may_wait() const {
   // As the sender sees it: messages that have come and that it does not know to be free. A sender
-  // without room for a message has all slots in use, or all data but twice the message's, because a
-  // message has to lie in one piece. Half of that comes sooner, and shows even if the last messages
-  // have yet to come.
+  // without room for a message has all slots in use, or all data but two cells, because a message
+  // lies in one. Half of that comes sooner, and shows even if the last messages have yet to come.
   const std::uint64_t slots = published_ - told_.consumed;
-  const std::uint64_t bytes = cursor_.passed() - told_.freed;
+  const std::uint64_t bytes = cursor_.passed(view_) - told_.freed;
   return 2 * slots >= view_.shape.slots ||
          2 * (bytes + view_.shape.slot_bytes) >= view_.shape.data_bytes();
 }

@@ -110,6 +110,16 @@ TEST_P(MemoryUseOf, MessagesOnTheirWayStay) {
   run([](Communicator& comm) {
     std::vector<std::int32_t> data(4'000);  // that fit the rings
     const int to = (comm.rank() + 1) % comm.size(), from = (comm.rank() + 2) % comm.size();
+    // Ranks that send to each other exchange memory of their links.
+    for (int n = 0; n < 40; ++n) {
+      std::vector<std::int32_t> got(data.size());
+      for (const int peer : {to, from}) {
+        group([&] {
+          comm.send(data.data(), data.size(), DataType::int32, peer);
+          comm.recv(got.data(), got.size(), DataType::int32, peer == to ? from : to);
+        });
+      }
+    }
     for (std::size_t i = 0; i < data.size(); ++i) data[i] = value(comm.rank(), i, 0);
     for (int n = 0; n < 3; ++n) comm.send(data.data(), data.size(), DataType::int32, to);
     comm.release_memory();

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace tutti {
@@ -92,8 +93,9 @@ struct Pair {
 // Both send, one more than the other for a while, and answer what they have not received yet.
 TEST(Connection, RanksThatSendToEachOtherExchangeCells) {
   for (const ConnectionShape shape :
-       {ConnectionShape{2, 1024}, ConnectionShape{3, 4096}, ConnectionShape{8, 1088},
-        ConnectionShape{8, 1088, 2}, ConnectionShape{32, 1024, 3}, ConnectionShape{32, 1024, 16}}) {
+       {ConnectionShape{1, 64}, ConnectionShape{2, 1024}, ConnectionShape{3, 4096},
+        ConnectionShape{8, 1088}, ConnectionShape{8, 1088, 2}, ConnectionShape{32, 1024, 3},
+        ConnectionShape{32, 1024, 16}}) {
     Pair pair(shape);
     std::mt19937 random(11);
     struct Way {
@@ -137,7 +139,7 @@ TEST(Connection, RanksThatSendToEachOtherExchangeCells) {
       }
     }
     for (const Way& way : ways) {
-      // With two cells there is none beyond the next.
+      // Of three cells none beyond the next is ever free.
       if (shape.cells() > 3) {
         EXPECT_GT(way.exchanged, way.sent / 10);
       }
@@ -146,14 +148,42 @@ TEST(Connection, RanksThatSendToEachOtherExchangeCells) {
   }
 }
 
-// Where only one sends there is nothing to exchange.
+// A rank that sends little takes few cells in exchange.
 TEST(Connection, AOneWayStreamStaysInItsOwnCells) {
-  Pair pair({8, 1024});
-  for (int i = 0; i < 100; ++i) {
-    ASSERT_TRUE(pair.to[0].sender.ready(1024));
-    EXPECT_FALSE(pair.is_exchanged(0, 1024));
-    pair.to[0].sender.publish(0, 1024);
-    pair.to[0].receiver.free();
+  for (const int answers : {0, 1, 2}) {
+    Pair pair({8, 1024});
+    std::set<const std::byte*> exchanged;
+    for (int i = 0; i < 100; ++i) {
+      for (const std::size_t from : {0U, 1U}) {
+        if (from == 1 && i >= answers) break;
+        ASSERT_TRUE(pair.to[from].sender.ready(1024));
+        if (pair.is_exchanged(from, 1024)) exchanged.insert(pair.to[from].sender.slot(1024));
+        pair.to[from].sender.publish(0, 1024);
+        pair.to[from].receiver.free();
+      }
+    }
+    // Both ranks may have exchanged one for each answer.
+    EXPECT_LE(exchanged.size(), static_cast<std::size_t>(2 * answers));
+  }
+}
+
+// A rank's connection to itself is its own connection back.
+TEST(Connection, ARankExchangesCellsWithItself) {
+  const ConnectionShape shape{4, 1024};
+  Ends ends(shape);
+  ends.sender = Sender(ends.data(), ends.data(), shape);
+  ends.receiver = Receiver(ends.data(), ends.data(), shape);
+  ends.receiver.exchange_with(ends.sender);
+  for (int sent = 0, received = 0; received < 100;) {
+    while (ends.sender.ready(700)) {
+      std::memset(ends.sender.slot(700), ++sent, 700);
+      ends.sender.publish(0, 700);
+    }
+    ++received;
+    ASSERT_TRUE(ends.receiver.ready());
+    const std::vector<std::byte> expected(700, static_cast<std::byte>(received));
+    ASSERT_TRUE(std::equal(expected.begin(), expected.end(), ends.receiver.slot(700))) << received;
+    ends.receiver.free();
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -177,9 +178,13 @@ void NetPluginPipe::close() noexcept {
   if (sender_ != nullptr) attempt([&] { plugin_.close_sender(sender_); });
   if (receiver_ != nullptr) attempt([&] { plugin_.close_receiver(receiver_); });
   if (listener_ != nullptr) attempt([&] { plugin_.close_listener(listener_); });
-  // The plugin may still read and write chunks that it had: these stay for good.
-  static std::vector<std::shared_ptr<NetPluginPipe>> kept;
-  if (!is_quiet() && sends_ != nullptr) kept.push_back(shared_from_this());
+  if (is_quiet() || sends_ == nullptr) return;
+  // The plugin may still read and write chunks that it had: these stay for good. Pipes of different
+  // communicators close under different locks.
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::shared_ptr<NetPluginPipe>>;
+  const std::lock_guard lock(mutex);
+  kept.push_back(shared_from_this());
 }
 
 }  // namespace tutti
