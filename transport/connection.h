@@ -41,7 +41,8 @@
 namespace tutti {
 
 inline constexpr std::size_t kCacheLine = 64;
-constexpr std::size_t whole_lines(std::size_t bytes) {
+/// Rounded up.
+constexpr std::size_t to_line(std::size_t bytes) {
   return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 inline constexpr std::size_t kInlineBytes = 48;
@@ -72,9 +73,9 @@ struct ConnectionShape {
   /// How many messages of `bytes` may be under way.
   constexpr std::size_t slots_for(std::size_t bytes) const {
     if (bytes <= kInlineBytes) return slots;
-    return std::clamp(slot_bytes / whole_lines(bytes) * full_slots(), full_slots(), slots);
+    return std::clamp(slot_bytes / to_line(bytes) * full_slots(), full_slots(), slots);
   }
-  constexpr std::size_t map_bytes() const { return whole_lines(cells() * sizeof(std::uint32_t)); }
+  constexpr std::size_t map_bytes() const { return to_line(cells() * sizeof(std::uint32_t)); }
   constexpr std::size_t bytes() const {
     return sizeof(CreditLine) + slots * sizeof(SlotHeader) + map_bytes() + data_bytes();
   }
@@ -161,7 +162,7 @@ class Cursor {
       ++begun_;
       left_ = view.shape.slot_bytes;
     }
-    left_ -= whole_lines(bytes);
+    left_ -= to_line(bytes);
   }
   /// How far the data have been used, from the first message on. Data that were left unused at the
   /// end of a cell are included.
@@ -174,7 +175,7 @@ class Cursor {
   void forget_pages() { populated_ = false; }
 
  private:
-  bool fits(std::size_t bytes) const { return whole_lines(bytes) <= left_; }
+  bool fits(std::size_t bytes) const { return to_line(bytes) <= left_; }
   std::size_t next_entry(const ConnectionView& view) const {
     return begun_ == 0 || entry_ + 1 == view.shape.cells() ? 0 : entry_ + 1;
   }
