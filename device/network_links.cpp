@@ -23,7 +23,7 @@ DeviceNetworkLinks::DeviceNetworkLinks(RankGroup& group)
   network_->join(id_, *this);
 }
 
-DeviceNetworkLinks::~DeviceNetworkLinks() { network_->leave(id_, failed_, -1); }
+DeviceNetworkLinks::~DeviceNetworkLinks() { network_->leave(id_, failed_); }
 
 LinkEnds DeviceNetworkLinks::ends(int peer, std::size_t channels, const ConnectionShape& shape) {
   Wire& wire = network_->wire(members_[static_cast<std::size_t>(peer)]);
@@ -60,10 +60,12 @@ bool DeviceNetworkLinks::is_gone(int peer) const {
   return left_.contains(member) || gone_.contains(member);
 }
 
-void DeviceNetworkLinks::on_left(int member, std::uint64_t, int) {
+void DeviceNetworkLinks::on_left(int member, std::uint64_t) {
   const std::lock_guard lock(mutex_);
   left_.insert(member);
 }
+
+void DeviceNetworkLinks::on_refused(int member, int) { on_left(member, id_); }
 
 void DeviceNetworkLinks::on_gone(int member, Departure, const std::string&) {
   const std::lock_guard lock(mutex_);

@@ -46,7 +46,8 @@ class DeviceNetworkLinks final : Network::Listener {
  private:
   bool has(int member) const override { return std::ranges::count(members_, member) > 0; }
   void on_note(int, std::uint32_t, std::span<const std::byte>) override {}
-  void on_left(int member, std::uint64_t communicator, int because_of) override;
+  void on_left(int member, std::uint64_t communicator) override;
+  void on_refused(int member, int because_of) override;
   void on_gone(int member, Departure how, const std::string& why) override;
 
   const std::shared_ptr<Network> network_;

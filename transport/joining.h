@@ -38,6 +38,7 @@ class Joining {
 
   State state() const { return state_of(here_.load(std::memory_order_acquire)); }
   bool is_decided() const { return state() >= kDone; }
+  bool is_done() const { return state() == kDone || state() == kDoneCmaWorks; }
 
   /// One rank of this host calls it when all of the host's ranks have joined. `cma_works`: kernels
   /// copy for all.
@@ -48,7 +49,7 @@ class Joining {
   /// One rank of this host calls it now and then, until there is a decision. `failure`: what that
   /// rank has seen that speaks against the communicator, if anything.
   void look(const std::optional<Failure>& failure);
-  /// Asks `rank` for the decision; a rank that has left names the rank because of which it left.
+  /// Asks `rank` for the decision; also a rank that has left knows it.
   void ask(int rank) const;
   /// `failure` speaks against the communicator.
   void object(const Failure& failure);
@@ -57,6 +58,8 @@ class Joining {
 
   /// True where the note was one of these.
   bool on_note(int rank, std::uint32_t type, std::span<const std::byte> bytes);
+  /// The decision that there is, as a note.
+  Network::Note decision() const { return {kDecision, word_bytes()}; }
   /// The decision, if there is one, to `host`.
   void tell_decision(int host) const;
   /// The same to rank `rank`, if this one is connected with it.

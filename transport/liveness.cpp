@@ -93,7 +93,7 @@ void Liveness::begin() {
   }
 }
 
-void Liveness::on_left(int, std::uint64_t, int) { blocks_.ring_here(); }
+void Liveness::on_left(int, std::uint64_t) { blocks_.ring_here(); }
 
 void Liveness::on_gone(int rank, Departure how, const std::string& why) {
   // Before all have joined, what that means is decided together.

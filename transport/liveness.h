@@ -74,7 +74,7 @@ class Liveness final : PeerEvents {
   void begin();
 
  private:
-  void on_left(int rank, std::uint64_t communicator, int because_of) override;
+  void on_left(int rank, std::uint64_t communicator) override;
   void on_gone(int rank, Departure how, const std::string& why) override;
   std::string lost_text(int rank, const std::string& why, std::string_view noticed) const;
 

@@ -67,6 +67,13 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     /// Whether rank `member` of the job is in it. From any thread.
     virtual bool has(int member) const = 0;
     virtual void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) = 0;
+    /// Rank `member` has not joined it and never will, because rank `because_of` of the job is gone
+    /// (-1: for other reasons).
+    virtual void on_refused(int member, int because_of) = 0;
+  };
+  struct Note {
+    std::uint32_t type;
+    std::vector<std::byte> bytes;
   };
 
   /// Listens at `local`, and at further addresses of `interfaces` (ways.h), at any port, as
@@ -101,11 +108,13 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// until leave(). leave() waits for the listener and ends the links of `communicator`; the peers
   /// that know this rank hear that it has left. Where the communicator has `failed`, its peers may
   /// never take what this rank has sent, so ~Network() waits for that only briefly. A peer that
-  /// asks later hears that this rank left `because_of` that member (-1: of none).
+  /// tells `communicator` something later gets `answer`, if there is one, and hears that this rank
+  /// has left.
   void join(std::uint64_t communicator, Listener& listener);
-  void leave(std::uint64_t communicator, bool failed, int because_of);
+  void leave(std::uint64_t communicator, bool failed, std::optional<Note> answer = {});
   /// This rank will never join `communicator`, because rank `because_of` of the job is gone (-1:
-  /// for other reasons). A peer that tells it something there hears that instead.
+  /// for other reasons). A peer that tells it something there hears that instead. Where there is a
+  /// listener already, leave() follows.
   void refuse(std::uint64_t communicator, int because_of);
   void tell(int member, std::uint64_t communicator, std::uint32_t type,
             std::span<const std::byte> bytes);
@@ -153,9 +162,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   };
   struct Kept {
     int member;
-    std::uint32_t type;
-    int because_of;  // of one that has left
-    std::vector<std::byte> bytes;
+    std::optional<Note> note;  // none: it has left
   };
   struct Gone {
     Departure how;
@@ -171,7 +178,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
   void on_note(int member, std::uint64_t communicator, std::uint32_t type,
                std::span<const std::byte> bytes) override;
-  void on_left(int member, std::uint64_t communicator, int because_of) override;
+  void on_left(int member, std::uint64_t communicator) override;
   void on_gone(int member, Departure how, const std::string& why) override;
   void on_connected() override;
   void on_unanswered(int member) override;
@@ -192,8 +199,12 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::vector<int> ways_to(std::uint64_t who, int from);
 
   // network_notes.cpp:
-  void note_over(std::uint64_t communicator, int because_of);
-  void say_left(int member, std::uint64_t communicator, int because_of);
+  void note_over(std::uint64_t communicator, std::optional<Note> answer);
+  void answer(int member, std::uint64_t communicator, const std::optional<Note>& note);
+  /// To the listener of `communicator`; or it is kept for one; or false: the communicator is over.
+  bool pass(Kept news, std::uint64_t communicator);
+  /// With listeners_mutex_ held.
+  void pass_to(Listener& listener, const Kept& news, std::uint64_t communicator);
 
   RemoteRank& remote(int member);
   /// With mutex_ held; null: it has no address, or this rank is about to leave them all.
@@ -262,8 +273,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::mutex listeners_mutex_;  // held while they are told
   std::unordered_map<std::uint64_t, Listener*> listeners_;
   std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
-  // Communicators that were left or refused, and the rank that was the reason; the newest ones.
-  std::map<std::uint64_t, int> over_;
+  // Communicators that were left or refused, and what a peer hears that asks; the newest ones.
+  std::map<std::uint64_t, std::optional<Note>> over_;
   std::deque<std::uint64_t> over_in_order_;
   std::map<int, Gone> gone_;
   bool last_failed_ = false;  // of the communicators that were left

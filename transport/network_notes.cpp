@@ -3,6 +3,7 @@
 // or after it is over, and is answered.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "transport/network.h"
 
@@ -11,8 +12,11 @@ namespace {
 
 constexpr std::size_t kMostKept = 4096;  // notes for one communicator that is not there yet
 constexpr std::size_t kMostOver = 4096;  // communicators that are over, and still asked for
-// Notes of its own:
-constexpr std::uint32_t kLeftNote = 0;  // the answer to a note for a communicator that is over
+// A note of its own: the answer to one for a communicator that is over. The type of the answer and
+// its bytes follow. Nobody answers an answer, so two ranks that have left do not go on for ever.
+constexpr std::uint32_t kAnswer = 0;
+// The answer of a rank that never joined: the identity of the rank because of which, or 0.
+constexpr std::uint32_t kRefusal = 10;
 
 }  // namespace
 
@@ -21,13 +25,7 @@ void Network::join(std::uint64_t communicator, Listener& listener) {
   listeners_[communicator] = &listener;
   over_.erase(communicator);
   if (const auto early = early_.extract(communicator)) {
-    for (const Kept& k : early.mapped()) {
-      if (k.type == kLeftNote) {
-        listener.on_left(k.member, communicator, k.because_of);
-      } else {
-        listener.on_note(k.member, k.type, k.bytes);
-      }
-    }
+    for (const Kept& news : early.mapped()) pass_to(listener, news, communicator);
   }
   for (const auto& [member, end] : gone_) listener.on_gone(member, end.how, end.why);
 }
@@ -45,14 +43,14 @@ bool Network::has_hung_up(int member) {
   return rank != nullptr && rank->has_hung_up();
 }
 
-void Network::leave(std::uint64_t communicator, bool failed, int because_of) {
+void Network::leave(std::uint64_t communicator, bool failed, std::optional<Note> answer) {
   const Listener* listener = nullptr;
   {
     const std::lock_guard lock(listeners_mutex_);
     last_failed_ = failed;
     if (const auto found = listeners_.extract(communicator)) listener = found.mapped();
     early_.erase(communicator);
-    note_over(communicator, because_of);
+    note_over(communicator, std::move(answer));
   }
   if (listener == nullptr) return;
   std::vector<std::shared_ptr<RemoteRank>> ranks;
@@ -65,8 +63,8 @@ void Network::leave(std::uint64_t communicator, bool failed, int because_of) {
   for (const auto& r : ranks) r->wire().close(communicator);
 }
 
-void Network::note_over(std::uint64_t communicator, int because_of) {
-  if (!over_.try_emplace(communicator, because_of).second) return;
+void Network::note_over(std::uint64_t communicator, std::optional<Note> answer) {
+  if (!over_.try_emplace(communicator, std::move(answer)).second) return;  // refused before
   over_in_order_.push_back(communicator);
   if (over_in_order_.size() <= kMostOver) return;
   over_.erase(over_in_order_.front());
@@ -74,19 +72,21 @@ void Network::note_over(std::uint64_t communicator, int because_of) {
 }
 
 void Network::refuse(std::uint64_t communicator, int because_of) {
+  const std::uint64_t identity = identity_of(because_of);
+  const auto bytes = protocol::bytes_of(identity);
+  const Note refusal{kRefusal, {bytes.begin(), bytes.end()}};
   std::set<int> who;
   {
     const std::lock_guard lock(listeners_mutex_);
     if (const auto early = early_.extract(communicator)) {
       for (const Kept& k : early.mapped()) who.insert(k.member);
     }
-    note_over(communicator, because_of);
+    note_over(communicator, refusal);
   }
-  for (const int member : who) say_left(member, communicator, because_of);
+  for (const int member : who) answer(member, communicator, refusal);
 }
 
-void Network::say_left(int member, std::uint64_t communicator, int because_of) {
-  const std::uint64_t gone = identity_of(because_of);
+void Network::answer(int member, std::uint64_t communicator, const std::optional<Note>& note) {
   std::shared_ptr<RemoteRank> r;
   {
     const std::lock_guard lock(mutex_);
@@ -94,10 +94,15 @@ void Network::say_left(int member, std::uint64_t communicator, int because_of) {
   }
   if (r == nullptr) return;
   r->connect();
-  // By the way of the data, after what this rank had sent: a note would overtake it. A rank with a
-  // reason has sent nothing, as it has not joined.
-  if (because_of < 0) return r->wire().say_left(communicator);
-  r->tell(communicator, kLeftNote, protocol::bytes_of(gone));
+  if (note) {
+    std::vector<std::byte> bytes(sizeof note->type);
+    std::memcpy(bytes.data(), &note->type, sizeof note->type);
+    bytes.insert(bytes.end(), note->bytes.begin(), note->bytes.end());
+    r->tell(communicator, kAnswer, bytes);
+  }
+  // By the way of the data, after what this rank had sent. One that has not joined has sent
+  // nothing.
+  if (!note || note->type != kRefusal) r->wire().say_left(communicator);
 }
 
 void Network::tell(int member, std::uint64_t communicator, std::uint32_t type,
@@ -113,42 +118,53 @@ void Network::tell_connected(int member, std::uint64_t communicator, std::uint32
 
 void Network::on_note(int member, std::uint64_t communicator, std::uint32_t type,
                       std::span<const std::byte> bytes) {
-  if (type == kLeftNote) {
-    std::uint64_t gone = 0;
-    if (bytes.size() == sizeof gone) std::memcpy(&gone, bytes.data(), bytes.size());
-    int because_of = -1;
-    {
-      const std::lock_guard lock(mutex_);
-      because_of = number_of(gone);
-    }
-    return on_left(member, communicator, because_of);
-  }
   if (type == kDialNote) return take_request(member, bytes);
-  std::unique_lock lock(listeners_mutex_);
-  if (const auto found = listeners_.find(communicator); found != listeners_.end()) {
-    return found->second->on_note(member, type, bytes);
+  const bool is_answer = type == kAnswer;
+  if (is_answer) {
+    if (bytes.size() < sizeof type) return;
+    std::memcpy(&type, bytes.data(), sizeof type);
+    bytes = bytes.subspan(sizeof type);
+  } else if (type == kRefusal) {
+    return;
   }
-  if (const auto over = over_.find(communicator); over != over_.end()) {
-    const int because_of = over->second;
-    lock.unlock();
-    return say_left(member, communicator, because_of);
-  }
-  auto& early = early_[communicator];
-  if (early.size() < kMostKept) early.push_back({member, type, -1, {bytes.begin(), bytes.end()}});
-}
-
-void Network::on_left(int member, std::uint64_t communicator, int because_of) {
+  if (pass({member, Note{type, {bytes.begin(), bytes.end()}}}, communicator) || is_answer) return;
+  std::optional<Note> its;
   {
     const std::lock_guard lock(listeners_mutex_);
-    if (const auto found = listeners_.find(communicator); found != listeners_.end()) {
-      return found->second->on_left(member, communicator, because_of);
-    }
-    if (!over_.contains(communicator)) {
-      early_[communicator].push_back({member, kLeftNote, because_of, {}});
-      return;
-    }
+    if (const auto over = over_.find(communicator); over != over_.end()) its = over->second;
   }
+  answer(member, communicator, its);
+}
+
+void Network::on_left(int member, std::uint64_t communicator) {
+  if (pass({member, std::nullopt}, communicator)) return;
   if (const auto r = find(member)) r->wire().forget_left(communicator);
+}
+
+bool Network::pass(Kept news, std::uint64_t communicator) {
+  const std::lock_guard lock(listeners_mutex_);
+  if (const auto found = listeners_.find(communicator); found != listeners_.end()) {
+    pass_to(*found->second, news, communicator);
+    return true;
+  }
+  if (over_.contains(communicator)) return false;
+  auto& early = early_[communicator];
+  if (early.size() < kMostKept) early.push_back(std::move(news));
+  return true;
+}
+
+void Network::pass_to(Listener& listener, const Kept& news, std::uint64_t communicator) {
+  if (!news.note) return listener.on_left(news.member, communicator);
+  const auto& [type, bytes] = *news.note;
+  if (type != kRefusal) return listener.on_note(news.member, type, bytes);
+  std::uint64_t identity = 0;
+  if (bytes.size() == sizeof identity) std::memcpy(&identity, bytes.data(), bytes.size());
+  int because_of = -1;
+  {
+    const std::lock_guard lock(mutex_);
+    because_of = number_of(identity);
+  }
+  listener.on_refused(news.member, because_of);
 }
 
 void Network::on_gone(int member, Departure how, const std::string& why) {

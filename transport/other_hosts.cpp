@@ -29,8 +29,15 @@ OtherHosts::~OtherHosts() {
       tree_.tell_connected(r, kFailure, bytes);
     }
   }
-  network_.leave(tree_.communicator(), failure.has_value(),
-                 lost ? tree_.member(failure->rank) : -1);
+  // A rank that has yet to hear that all have joined may ask this one alone, as the one that has
+  // decided so may be dead.
+  std::optional<Network::Note> decision;
+  if (joining_.is_done()) {
+    decision = joining_.decision();
+  } else {
+    network_.refuse(tree_.communicator(), lost ? tree_.member(failure->rank) : -1);
+  }
+  network_.leave(tree_.communicator(), failure.has_value(), std::move(decision));
 }
 
 // --- Failures ------------------------------------------------------------------------------------
@@ -47,7 +54,10 @@ void OtherHosts::spread(const Failure& failure, int except) {
 void OtherHosts::on_gone(int member, Departure how, const std::string& why) {
   const int rank = tree_.rank_of(member);
   if (rank < 0 || tree_.is_here(rank)) return;
-  if (how == Departure::left) return on_left(member, tree_.communicator(), -1);
+  if (how == Departure::left) {
+    if (!joining_.is_decided()) return on_refused(member, -1);
+    return on_left(member, tree_.communicator());
+  }
   lose(rank, how, why);
   // Also where another rank of this host knew before: it may have died before it could say so.
   events_.on_gone(rank, how, why);
@@ -77,15 +87,21 @@ void OtherHosts::lose(int rank, Departure how, const std::string& why) {
   if (const auto failure = blocks_.failure()) spread(*failure, -1);
 }
 
-void OtherHosts::on_left(int member, std::uint64_t, int because_of) {
+void OtherHosts::on_left(int member, std::uint64_t) {
+  const int rank = tree_.rank_of(member);
+  if (rank < 0 || tree_.is_here(rank)) return;
+  blocks_.of(rank).state.fetch_or(kLeft, std::memory_order_release);
+  // It knew the decision, or why it has not joined, and answers with that; then it has left again.
+  if (!joining_.is_decided()) return joining_.ask(rank);
+  tree_.mark_gone(rank);
+  events_.on_left(rank, tree_.communicator());
+}
+
+void OtherHosts::on_refused(int member, int because_of) {
   const int rank = tree_.rank_of(member);
   if (rank < 0 || tree_.is_here(rank)) return;
   blocks_.of(rank).state.fetch_or(kLeft, std::memory_order_release);
   if (!joining_.is_decided()) {
-    if (because_of < 0 && is_first_time(rank)) {
-      // It may have left because another rank is gone, and says so when asked.
-      return joining_.ask(rank);
-    }
     joining_.object({ErrorCode::peer_lost, because_of >= 0 ? tree_.rank_of(because_of) : rank,
                      because_of >= 0
                          ? fmt::format("{} is gone, so rank {} has not joined the communicator",
@@ -95,12 +111,7 @@ void OtherHosts::on_left(int member, std::uint64_t, int because_of) {
                                        rank)});
   }
   tree_.mark_gone(rank);
-  events_.on_left(rank, tree_.communicator(), because_of);
-}
-
-bool OtherHosts::is_first_time(int rank) {
-  const std::lock_guard lock(mutex_);
-  return left_.insert(rank).second;
+  events_.on_left(rank, tree_.communicator());
 }
 
 std::optional<std::string> OtherHosts::why_lost(int rank) const {

@@ -56,13 +56,12 @@ class OtherHosts final : Network::Listener {
 
   bool has(int member) const override { return tree_.rank_of(member) >= 0; }
   void on_note(int member, std::uint32_t type, std::span<const std::byte> bytes) override;
-  void on_left(int member, std::uint64_t communicator, int because_of) override;
+  void on_left(int member, std::uint64_t communicator) override;
+  void on_refused(int member, int because_of) override;
   void on_gone(int member, Departure how, const std::string& why) override;
 
   void on_failure(int rank, const Failure& failure);
   void spread(const Failure& failure, int except);
-  /// That `rank` has left, as far as is known.
-  bool is_first_time(int rank);
 
   Network& network_;
   HostTree& tree_;
@@ -74,7 +73,6 @@ class OtherHosts final : Network::Listener {
 
   mutable std::mutex mutex_;
   std::map<int, std::string> lost_;
-  std::set<int> left_;  // before all had joined, without saying why
 };
 
 }  // namespace tutti

@@ -24,10 +24,9 @@ enum class Departure : std::uint8_t { left, died, cut_off };
 class PeerEvents {
  public:
   virtual ~PeerEvents() = default;
-  /// Peer `peer` has left `communicator`, and all that it had sent there has come; or
-  /// it will never join that, because rank `because_of` of the job is gone (-1: for other reasons).
-  /// Peers have their numbers in the job; inside a communicator, their ranks.
-  virtual void on_left(int peer, std::uint64_t communicator, int because_of) = 0;
+  /// Peer `peer` has left `communicator`, and all that it had sent there has come. Peers have their
+  /// numbers in the job; inside a communicator, their ranks.
+  virtual void on_left(int peer, std::uint64_t communicator) = 0;
   /// Nothing more comes from peer `peer`, in any communicator. `why` continues a sentence about it
   /// ("died").
   virtual void on_gone(int peer, Departure how, const std::string& why) = 0;

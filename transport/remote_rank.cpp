@@ -263,7 +263,7 @@ void RemoteRank::control_ended(int error) {
 }
 
 void RemoteRank::on_left(std::uint64_t communicator) {
-  if (!leaving_.load(std::memory_order_acquire)) owner_.on_left(where_.member, communicator, -1);
+  if (!leaving_.load(std::memory_order_acquire)) owner_.on_left(where_.member, communicator);
 }
 
 void RemoteRank::on_closed(const std::string& why) {
