@@ -93,6 +93,13 @@ constexpr Algorithm many(Collective c, std::string_view name, Over over, std::st
           .textbook = sliced_traffic<kTextbook>,
           .hops = flat<kHops>};
 }
+/// One that addresses other ranks' tmp alone.
+template <auto kGenerate, auto kTextbook, auto kHops>
+constexpr Algorithm shared(Collective c, std::string_view summary) {
+  Algorithm a = one<kGenerate, kTextbook, kHops>(c, "shared", Over::windows, summary);
+  a.tmp_alone = true;
+  return a;
+}
 /// A ring or a chain.
 constexpr Algorithm in_order(Algorithm a) {
   a.follows_order = true;
@@ -160,6 +167,9 @@ constexpr Algorithm kAlgorithms[] = {
     invariant(many<two_shot_window_all_reduce, textbook::exchange, textbook::two_hops>(
         Collective::all_reduce, "two_shot_window", Over::windows,
         "Everyone sums up a chunk where it is and writes it to all: no copies")),
+    invariant(shared<shared_all_reduce, textbook::read_twice, textbook::three_hops>(
+        Collective::all_reduce,
+        "As two_shot, through memory that all ranks of a host share: for many ranks there")),
     nested<kHierarchical, kRings>(
         Collective::all_reduce, Over::links,
         "reduce_scatter inside of groups, all_reduce across, all_gather inside, by rings"),
@@ -196,6 +206,9 @@ constexpr Algorithm kAlgorithms[] = {
     many<direct_window_all_gather, textbook::read_others, textbook::two_hops>(
         Collective::all_gather, "direct_window", Over::windows,
         "Everyone reads the others' blocks where they are"),
+    shared<shared_all_gather, textbook::read_pieces_of_others, textbook::two_hops>(
+        Collective::all_gather,
+        "Everyone writes its block once, into memory that all ranks of a host share"),
     nested<kHierarchical, kRings>(Collective::all_gather, Over::links,
                                   "Across groups, then inside, by rings"),
     nested<kHierarchicalWindow, kWindows>(Collective::all_gather, Over::windows,
@@ -250,6 +263,8 @@ constexpr Algorithm kAlgorithms[] = {
     many<split_window_broadcast, textbook::split_broadcast, textbook::two_hops>(
         Collective::broadcast, "split_window", Over::windows,
         "Everyone copies a chunk of the root's input to all outputs, the root too"),
+    shared<shared_broadcast, textbook::read_pieces_of_root, textbook::two_hops>(
+        Collective::broadcast, "The root writes once, into memory that all ranks of a host share"),
     nested<kHierarchical, kRings>(Collective::broadcast, Over::links,
                                   "To a leader per group, then inside, by chains"),
     nested<kHierarchicalTree, kLogarithmic>(Collective::broadcast, Over::links,

@@ -33,6 +33,14 @@ constexpr bool needs_equal_groups(Collective c) {
   return c == Collective::all_gather || c == Collective::reduce_scatter;
 }
 
+/// What a call lets ranks of a host address of each other's memory, more in each line.
+enum class Access : std::uint8_t {
+  none,     // nothing: all data from rank to rank go through slots
+  tmp,      // memory of Tutti's own, by loads and stores
+  copies,   // also the buffers, by copies that the kernel makes (transport/cma.h)
+  windows,  // also the buffers, by loads and stores
+};
+
 /// The most messages that follow each other: between ranks of one group, and between groups (all
 /// messages, if the algorithm has no groups).
 struct Hops {
@@ -50,6 +58,7 @@ struct Algorithm {
   std::string_view summary;  // one line for `tutti plan list`
   bool windows = false;      // addresses other ranks' memory: of all, with links for signals alone,
                              // or of those of its group, with data on the links across
+  bool tmp_alone = false;    // of that, it addresses tmp alone
   bool lanes = false;        // honours PlanRequest::lanes > 1
   bool follows_order = false;  // each rank sends to the next one in its order alone, so lanes may
                                // have orders of their own
@@ -63,6 +72,11 @@ struct Algorithm {
   /// In one tile.
   Hops (*hops)(const PlanRequest& request);
   bool compressed = false;  // Format::compressed: serves the calls that ask for it, and no other
+
+  /// The least that a call must give it.
+  Access needs() const {
+    return !windows ? Access::none : tmp_alone ? Access::tmp : Access::copies;
+  }
 };
 
 /// All algorithms, ordered by collective. Of those with about the same predicted time, the choice

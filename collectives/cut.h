@@ -15,15 +15,18 @@ namespace tutti {
 
 /// What a plan's steps use.
 struct Reach {
-  bool windows = false;   // they address other ranks' memory
+  bool windows = false;   // they address other ranks' memory:
+  bool buffers = false;   // in or out, which are the user's, and not tmp alone, which is Tutti's
   bool link_data = true;  // links carry data, not only signals
-  /// Chunks of tmp of the rank that has the most, if that may be many (users' plans): more chunks
-  /// make smaller tiles.
+  /// Chunks of tmp of the rank that has the most, if that may be many (users' plans), or if other
+  /// ranks address them: more chunks make smaller tiles.
   std::uint32_t tmp_chunks = 0;
 };
 
 /// The most tmp that a rank should have; more only if chunks are a cache line each.
 inline constexpr std::size_t kMostTmp = std::size_t{64} << 20;
+/// The same where all data go through it, as through slots: it should stay in the caches.
+inline constexpr std::size_t kMostSharedTmp = std::size_t{1} << 20;
 
 /// Bytes that a slot must have for the plan, whatever the type: a line of each chunk.
 constexpr std::size_t least_slot(const PlanHeader& header) {
@@ -67,7 +70,8 @@ inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std:
     chunk = std::min(chunk, tile_bytes / (header.pieces * blocks));
   }
   if (reach.tmp_chunks > 0) {
-    chunk = std::min(chunk, kMostTmp / reach.tmp_chunks / widening(header, type));
+    const std::size_t most = reach.windows && !reach.buffers ? kMostSharedTmp : kMostTmp;
+    chunk = std::min(chunk, most / reach.tmp_chunks / widening(header, type));
   }
   return Tiling::of(block, element_bytes, header.pieces, chunk);
 }

@@ -96,7 +96,10 @@ PlanNeeds needs_of(const Plan& plan) {
   needs.channels = 1;
   for (const RankPlan& part : plan.ranks) {
     needs.tmp_chunks = std::max(needs.tmp_chunks, part.tmp_chunks);
-    for (const Operand& o : part.operands) needs.windows = needs.windows || o.is_remote();
+    for (const Operand& o : part.operands) {
+      needs.windows = needs.windows || o.is_remote();
+      needs.buffers = needs.buffers || o.is_buffer_of_another();
+    }
     for (const auto& lane : part.lanes) {
       for (const Step& step : lane) {
         needs.operands = std::max(needs.operands, std::uint32_t{step.destinations} + step.sources);

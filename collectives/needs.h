@@ -11,7 +11,8 @@ namespace tutti {
 
 /// The needs of all ranks.
 struct PlanNeeds {
-  bool windows = false;          // some step addresses another rank's memory
+  bool windows = false;          // some step addresses another rank's memory,
+  bool buffers = false;          // and some step its in or out
   bool link_data = false;        // links carry data, not only signals
   std::uint32_t channels = 0;    // one more than the largest channel's number
   std::uint32_t tmp_chunks = 0;  // of the rank that has the most

@@ -73,6 +73,8 @@ struct Operand {
 
   constexpr bool is_link() const { return space == Space::link; }
   constexpr bool is_remote() const { return !is_link() && rank != kSelf; }
+  /// Memory that the user of another rank gave.
+  constexpr bool is_buffer_of_another() const { return is_remote() && space != Space::tmp; }
   /// The same chunk in rank r's memory.
   constexpr Operand at(int r) const {
     Operand o = *this;

@@ -239,8 +239,8 @@ const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   const ReadyPlan* plan = p.plan;
   if (agrees(p)) p.windows.found(all_in_windows != 0);
   p.windows.count();
-  if (plan->windows && !p.windows.answer() && !group->one_process()) {
-    const Access access = group->cma_everywhere() ? Access::copies : Access::none;
+  if (plan->reach.buffers && !p.windows.answer() && !group->one_process()) {
+    const Access access = group->cma_everywhere() ? Access::copies : Access::tmp;
     plan = &plans.get(binding.signature, p.sizes.largest, access);
   }
   if (plan != p.bound) bind_anew(p, call, *plan);

@@ -151,7 +151,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
   const int root = call.root;
   const ReadyPlan* found = users(collective, root, call.compressed);
   if (found != nullptr) {
-    if (found->windows && access == Access::none) {
+    if (found->reach.buffers && access < Access::copies) {
       throw Error(ErrorCode::invalid_usage,
                   "the plan that was given for " + std::string(name(collective)) +
                       " addresses other ranks' memory, but a buffer of this call is not from "
@@ -163,7 +163,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
     if (collective == Collective::all_to_all_v && where == Where::gpu) access = Access::none;
     const Algorithm* a = wished_for(call);
     if (a == nullptr) a = uneven(collective, access);
-    if (a == nullptr || (a->windows && access == Access::none)) {
+    if (a == nullptr || access < a->needs()) {
       Chooser& chooser = where == Where::host ? chooser_ : gpu_chooser_;
       a = &chooser.choose(workload_of(call, bytes, access), &findings_);
     }
@@ -220,8 +220,7 @@ std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest 
                 fmt::format("the algorithm {} for {} addresses memory of another host",
                             algorithm.name, name(algorithm.collective)));
   }
-  plan->windows = use.reach.windows;
-  plan->link_data = use.reach.link_data;
+  plan->reach = use.reach;
   plan->identity = identity_of(algorithm.name);
   return plan;
 }
@@ -249,8 +248,8 @@ const ReadyPlan& Plans::point_to_point(int peer, bool sends, bool pulled) {
     }
     plan = std::make_unique<ReadyPlan>();
     plan->plan = b.finish();
-    plan->windows = plan->pulled = pulled;
-    plan->link_data = !pulled;
+    plan->pulled = pulled;
+    plan->reach = {.windows = pulled, .buffers = pulled, .link_data = !pulled};
     for (Operand& o : plan->plan.operands) {
       if (o.is_link()) o.channel = kMessageChannel;
     }
@@ -295,9 +294,7 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   }
   const PlanNeeds needs = needs_of(plan);
   auto ready = std::make_unique<ReadyPlan>();
-  ready->windows = needs.windows;
-  ready->link_data = needs.link_data;
-  ready->tmp_chunks = needs.tmp_chunks;
+  ready->reach = {needs.windows, needs.buffers, needs.link_data, needs.tmp_chunks};
   ready->channels = needs.channels;
   ready->rounds_once = roundings <= 1;
   ready->unfit_for_gpu = device::unfit(plan.header, needs, device_segment(ranks_));

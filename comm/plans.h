@@ -21,8 +21,7 @@ namespace tutti {
 
 struct ReadyPlan {
   RankPlan plan;
-  bool windows = false;        // it addresses other ranks' memory
-  bool link_data = true;       // its links carry data, not only signals
+  Reach reach;
   bool rounds_once = true;     // each result; of the user's own
   bool pulled = false;         // a send: the receiver copies from the sender's memory
   std::uint64_t identity = 0;  // a hash that all ranks with this plan share
@@ -30,9 +29,8 @@ struct ReadyPlan {
   /// numbers.
   const ReadyPlan* of_short_blocks = nullptr;
   // Of a user's plan; 0 for ours, which ask for little:
-  std::uint32_t tmp_chunks = 0;  // of the rank that has the most
-  std::uint32_t channels = 0;    // links from a rank to another
-  std::string unfit_for_gpu;     // why it cannot run on any; "": it can
+  std::uint32_t channels = 0;  // links from a rank to another
+  std::string unfit_for_gpu;   // why it cannot run on any; "": it can
 };
 
 /// What users want of the bits of sums; see Options.

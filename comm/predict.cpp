@@ -20,7 +20,7 @@ std::chrono::nanoseconds Communicator::predict(const Call& call) {
   const auto is_window = [](const void* buffer, std::size_t bytes) {
     return buffer == nullptr || bytes == 0 || find_window(buffer, bytes).id != 0;
   };
-  Access access = Access::none;
+  Access access = Access::tmp;
   if (i.group->one_process() || (is_window(call.in, sizes.in) && is_window(call.out, sizes.out))) {
     access = Access::windows;
   } else if (i.group->cma_everywhere()) {

@@ -136,8 +136,11 @@ class Meeting {
     if (!waits_for_me) return false;
     // One of the two may not know yet that a rank is gone, but will by itself, or hears it now.
     give_up_if_gone();
+    const std::vector<int> ending = liveness_.ending_ranks();
+    const auto is_going = [&](int r) { return is_gone(r) || std::ranges::count(ending, r) > 0; };
     const bool explained =
-        std::ranges::any_of(theirs.survivors, [&](int r) { return is_gone(r); }) ||
+        std::ranges::any_of(theirs.survivors, is_going) ||
+        std::ranges::any_of(mine_.survivors, is_going) ||
         std::ranges::any_of(word.lost, [&](int r) { return !Word::holds(mine_.excluded, r); });
     if (explained || news_may_come()) return false;
     give_up(ErrorCode::mismatch, kMismatch, rank,

@@ -63,7 +63,8 @@ UsedMachine machine_of(const Arguments& a) {
 Access access_of(const Arguments& a) {
   if (!setting_boolean("TUTTI_WINDOWS")) return Access::none;
   if (a.memory == "window") return Access::windows;
-  return a.machine != "gpu" && setting_boolean("TUTTI_CMA") ? Access::copies : Access::none;
+  if (a.machine == "gpu") return Access::none;
+  return setting_boolean("TUTTI_CMA") ? Access::copies : Access::tmp;
 }
 
 std::string bytes_text(double bytes) {

@@ -21,9 +21,10 @@
 namespace tutti {
 namespace {
 
-/// Of all ranks, of a group's, or of none.
+/// Of all ranks, of a group's, or of none; or tmp alone.
 std::string_view windows_of(const Algorithm& a, const PlanRequest& request) {
   if (!a.windows) return "-";
+  if (a.tmp_alone) return "tmp";
   return use_of(a, request, {}, {}).reach.link_data ? "inside" : "all";
 }
 
@@ -43,7 +44,8 @@ void list() {
                rounded, a.invariant ? "yes" : "-", a.summary);
   }
   fmt::print(
-      "\nWINDOWS: addresses memory of all ranks, or inside of a group (a host) alone.\n"
+      "\nWINDOWS: addresses memory of all ranks, or inside of a group (a host) alone; or, of that, "
+      "Tutti's own alone (tmp).\n"
       "ROUNDED: how often a sum of 16- or 8-bit floats is rounded on its way, with {} ranks "
       "(see TUTTI_ROUND_ONCE).\n"
       "INVARIANT: the bits of its sums depend on the inputs and the order of the ranks alone (see "

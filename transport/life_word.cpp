@@ -103,10 +103,13 @@ class Holder {
 
 Holder& holder() {
   static auto* const instance = new Holder;  // never destroyed: its thread goes by it
-  [[maybe_unused]] static const bool held =
-      (hold_across_fork([] { instance->lock(); }, [] { instance->unlock(); }), true);
   return *instance;
 }
+
+// When the library is loaded, and so before locks that are held while a word is added: a fork takes
+// those first (hold_across_fork()).
+[[maybe_unused]] const bool held =
+    (hold_across_fork([] { holder().lock(); }, [] { holder().unlock(); }), true);
 
 }  // namespace
 

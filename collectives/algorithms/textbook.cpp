@@ -73,6 +73,14 @@ Traffic exchange_twice(const PlanRequest& request, int) {
 
 Traffic read_others(const PlanRequest& request, int) { return {0, u64(request.ranks - 1)}; }
 
+Traffic read_twice(const PlanRequest& request, int rank) {
+  return {0, 2 * read_others(request, rank).received};
+}
+
+Traffic read_pieces_of_others(const PlanRequest& request, int rank) {
+  return {0, 4 * read_others(request, rank).received};
+}
+
 Traffic from_root(const PlanRequest& request, int rank) {
   return rank == request.root ? Traffic{u64(request.ranks - 1), 0} : Traffic{0, 1};
 }
@@ -81,6 +89,10 @@ Traffic to_root(const PlanRequest& request, int rank) { return reversed(from_roo
 
 Traffic read_root(const PlanRequest& request, int rank) {
   return {0, rank == request.root ? 0U : 1U};
+}
+
+Traffic read_pieces_of_root(const PlanRequest& request, int rank) {
+  return {0, 8 * read_root(request, rank).received};
 }
 
 Traffic root_reads(const PlanRequest& request, int rank) {
@@ -226,6 +238,7 @@ Traffic groups_binomial_reduce(const PlanRequest& request, int rank) {
 
 int one_hop(int n) { return n > 1 ? 1 : 0; }
 int two_hops(int n) { return n > 1 ? 2 : 0; }
+int three_hops(int n) { return n > 1 ? 3 : 0; }
 int around(int n) { return n - 1; }
 int around_twice(int n) { return 2 * (n - 1); }
 int logarithmic(int n) { return static_cast<int>(std::bit_width(u32(n) - 1)); }

@@ -14,6 +14,11 @@ Traffic exchange(const PlanRequest& request, int rank);
 Traffic exchange_twice(const PlanRequest& request, int rank);
 /// Reads one chunk of every other rank.
 Traffic read_others(const PlanRequest& request, int rank);
+/// The same twice: reduce-scatter and all-gather.
+Traffic read_twice(const PlanRequest& request, int rank);
+/// Reads every other rank's block, in four chunks; or the root's, in eight.
+Traffic read_pieces_of_others(const PlanRequest& request, int rank);
+Traffic read_pieces_of_root(const PlanRequest& request, int rank);
 /// One chunk from the root to each rank directly; and back.
 Traffic from_root(const PlanRequest& request, int rank);
 Traffic to_root(const PlanRequest& request, int rank);
@@ -59,6 +64,7 @@ Traffic groups_binomial_reduce(const PlanRequest& request, int rank);
 /// Algorithm::hops.
 int one_hop(int ranks);
 int two_hops(int ranks);
+int three_hops(int ranks);
 int around(int ranks);
 int around_twice(int ranks);
 int logarithmic(int ranks);

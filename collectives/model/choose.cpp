@@ -110,7 +110,7 @@ const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
   const auto predicted_from = [&](Sample sample, const Algorithm& a) {
     if (!may_serve(a, workload)) return Prediction{};
     Prediction p = predict(a, rounded, memory_->platform, sample);
-    if (a.windows && workload.access == Access::copies) p.ns *= kCopiesMayTake;
+    if (a.needs() == Access::copies && workload.access == Access::copies) p.ns *= kCopiesMayTake;
     return p;
   };
   const auto from_one = [&](const Algorithm& a, const Prediction&) {

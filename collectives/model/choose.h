@@ -55,9 +55,8 @@ class Chooser {
   /// Without access to others' memory there is no need to look at plans over windows.
   bool may_serve(const Algorithm& algorithm, const Workload& workload) {
     return algorithm.collective == workload.collective &&
-           algorithm.compressed == workload.compressed &&
-           (!algorithm.windows || workload.access != Access::none) && may_run_there(algorithm) &&
-           (!workload.invariant || algorithm.invariant) &&
+           algorithm.compressed == workload.compressed && workload.access >= algorithm.needs() &&
+           may_run_there(algorithm) && (!workload.invariant || algorithm.invariant) &&
            (!workload.round_once || rounds_once_there(algorithm));
   }
 

@@ -28,6 +28,7 @@ Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, Reach r
       header_(plan.header),
       copies_(w.access == Access::copies),
       windows_(reach.windows),
+      shared_(reach.windows && !reach.buffers),
       flags_in_data_(p.flags_in_data),
       l3_bytes_(p.machine.l3_bytes * p.caches_of_a_host()),
       type_(w.type),
@@ -77,7 +78,7 @@ Costing::Cost Costing::of(const RankPlan& plan, const Step& step) const {
   const InPlace far = in_place(plan, step, bytes);
   double memory_ns = beyond_cache(far, plan, bytes);
   const bool copied_out =
-      copies_ && std::ranges::any_of(plan.destinations(step), &Operand::is_remote);
+      copies_ && std::ranges::any_of(plan.destinations(step), &Operand::is_buffer_of_another);
   const bool past_caches = stream_ && links(plan.destinations(step)) == 0 && !copied_out;
   const bool plain = step.sources == 1;
   const auto stored = [&](const Operand& o, bool wide_links) {
@@ -92,14 +93,14 @@ Costing::Cost Costing::of(const RankPlan& plan, const Step& step) const {
     const bool only_sent = plain && &o == far.lent &&
                            links(plan.destinations(step)) == static_cast<double>(step.destinations);
     if (!only_sent) memory_ns += ns;
-    if (copies_ && o.is_remote()) memory_ns += copy_ns(step, bytes);
+    if (copies_ && o.is_buffer_of_another()) memory_ns += copy_ns(step, bytes);
   }
   for (const Operand& o : plan.destinations(step)) {
     double ns = 0;
     write(o, plan, stored(o, sends_wide(plan, step)), past_caches, ns, cost);
     const bool lent = far.lent != nullptr && o.is_link();
     if (!lent && !(plain && &o == far.landed)) memory_ns += ns;
-    if (copies_ && o.is_remote()) memory_ns += copy_ns(step, bytes);
+    if (copies_ && o.is_buffer_of_another()) memory_ns += copy_ns(step, bytes);
   }
   const double arithmetic =
       step.sources > 1 ? reduce_cost(machine_, type_) * bytes / kKiB * step.sources : 0;
@@ -240,6 +241,9 @@ void Costing::read(const Operand& o, const RankPlan& plan, double bytes, double&
   const bool foreign = o.is_remote() && o.space != Space::in && o.rank != plan.rank;
   const double ns_per_kib = foreign ? std::max(slots_.read, speed.read) : speed.read;
   ns += at_least_far(ns_per_kib, o, plan) * bytes / kKiB;
+  if (foreign && shared_) {  // the first line comes once the signal is there
+    ns += is_far(o, plan) ? machine_.far_latency_ns : machine_.latency_ns;
+  }
   cost.memory += speed.memory * bytes;
 }
 
@@ -253,7 +257,9 @@ void Costing::write(const Operand& o, const RankPlan& plan, double bytes, bool p
     return;
   }
   const Speed speed = own(o, plan);
-  const double ns_per_kib = past_caches ? machine_.stream_write : speed.write;
+  // Others have read it before, as they have a slot.
+  const double shared = shared_ && o.space == Space::tmp ? slots_.write : 0;
+  const double ns_per_kib = std::max(past_caches ? machine_.stream_write : speed.write, shared);
   ns += at_least_far(ns_per_kib, o, plan) * bytes / kKiB;
   // An ordinary store to memory reads the line before it writes it back.
   cost.memory += past_caches ? bytes : speed.memory * 2 * bytes;

@@ -69,7 +69,8 @@ class Costing {
   int on_a_host_;  // ranks
   const PlanHeader& header_;
   bool copies_;   // other ranks' memory is not mapped
-  bool windows_;  // the plan addresses other ranks' memory
+  bool windows_;  // the plan addresses other ranks' memory,
+  bool shared_;   // and of that tmp alone
   bool flags_in_data_;
   double l3_bytes_;
   DataType type_;

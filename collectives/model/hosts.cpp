@@ -64,8 +64,10 @@ std::vector<Traffic> count_across(const PlanParts& plan, const Domains& hosts, S
 }  // namespace
 
 Reach reach_of(const RankPlan& plan) {
-  Reach reach{false, false, 0};
+  Reach reach{.link_data = false};
   reach.windows = std::ranges::any_of(plan.operands, &Operand::is_remote);
+  reach.buffers = std::ranges::any_of(plan.operands, &Operand::is_buffer_of_another);
+  if (reach.windows && !reach.buffers) reach.tmp_chunks = plan.tmp_chunks;
   for (const auto& lane : plan.lanes) {
     reach.link_data = reach.link_data || std::ranges::any_of(lane, [&](const Step& step) {
                         return step.count > 0 &&
@@ -111,6 +113,8 @@ Use use_of(const Algorithm& algorithm, const std::vector<RankPlan>& parts, const
   for (const RankPlan& part : parts) {
     const Reach reach = reach_of(part);
     use.reach.windows = use.reach.windows || reach.windows;
+    use.reach.buffers = use.reach.buffers || reach.buffers;
+    use.reach.tmp_chunks = std::max(use.reach.tmp_chunks, reach.tmp_chunks);
     use.reach.link_data = use.reach.link_data || reach.link_data;
     use.across = use.across || addresses_across(part, hosts);
   }

@@ -150,7 +150,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
                    Sample sample) {
   Prediction result;
   result.algorithm = &algorithm;
-  if (algorithm.windows && workload.access == Access::none) return result;
+  if (workload.access < algorithm.needs()) return result;
   PlanRequest request;
   request.collective = workload.collective;
   request.ranks = p.ranks;
@@ -212,6 +212,13 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
       p.machine.call_ns +
       std::pow(std::pow(time, kSharpness) + std::pow(result.memory_ns, kSharpness), 1 / kSharpness);
   if (use.reach.windows) result.ns += p.machine.window_ns;
+  // Calls over links need not wait for each other; this one waits for its readers. Where ranks
+  // share cores, each way there and back takes a turn of the others.
+  const bool shared = use.reach.windows && !use.reach.buffers;
+  if (shared && p.ranks_of_a_host() > p.cores) {
+    const Hops hops = algorithm.hops(placed(algorithm, request, layout));
+    result.ns += 2 * (hops.inside + hops.across) * p.machine.switch_ns;
+  }
   return result;
 }
 

@@ -47,10 +47,6 @@ struct Platform {
 /// Ranks on GPUs, each with thread blocks of its own.
 Platform gpu_platform(int ranks);
 
-/// How ranks get at each other's buffers: not at all (all data from rank to rank go through slots),
-/// by copies that the kernel makes (transport/cma.h), or by loads and stores.
-enum class Access : std::uint8_t { none, copies, windows };
-
 /// What is called.
 struct Workload {
   Collective collective = Collective::all_reduce;

@@ -38,7 +38,8 @@ struct Binding {
   ReduceOp op;
   BlockTable in, out;
   Tiling tiling;
-  bool windows = false;        // the plan addresses other ranks' memory (the same on all ranks)
+  bool windows = false;        // the plan addresses other ranks' memory (the same on all ranks),
+  bool buffers = false;        // and of that the user's, not tmp alone
   bool tiles_by_lane = false;  // each lane repeats for its own largest block (all_to_all_v)
   bool pulled = false;         // a send: the receiver copies from this rank's memory
   bool canonical = false;      // a reduction has the canonical order (CombineOptions)

@@ -44,12 +44,14 @@ void Operation::describe_buffers() {
   const std::size_t out = bytes(binding_->out, out_blocks(h.collective, h.ranks, rank, h.root));
   may_send_input_ =
       binding_->in.base + in <= binding_->out.base || binding_->out.base + out <= binding_->in.base;
-  const bool reaches_in = describe(0, binding_->in.base, in);
-  const bool reaches_out = describe(1, binding_->out.base, out);
-  if (!reaches_in || !reaches_out) {
-    stage(reaches_in ? 0 : in, reaches_out ? 0 : out);
-    describe(0, binding_->in.base, in);
-    describe(1, binding_->out.base, out);
+  if (binding_->buffers) {
+    const bool reaches_in = describe(0, binding_->in.base, in);
+    const bool reaches_out = describe(1, binding_->out.base, out);
+    if (!reaches_in || !reaches_out) {
+      stage(reaches_in ? 0 : in, reaches_out ? 0 : out);
+      describe(0, binding_->in.base, in);
+      describe(1, binding_->out.base, out);
+    }
   }
   describe(2, tmp_bytes_ > 0 ? tmp_ : nullptr, tmp_bytes_);
   if (!in_heap) heap_hold_.release();

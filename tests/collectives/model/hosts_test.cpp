@@ -159,8 +159,8 @@ TEST(UsersPlans, MayNotAddressMemoryOfAnotherHost) {
     return Plans(1, platform(host), {}, "", true, {}, findings);
   };
   const auto ready = plans({0, 0, 1}).prove(kThroughWindows);
-  EXPECT_TRUE(ready->windows);
-  EXPECT_TRUE(ready->link_data);
+  EXPECT_TRUE(ready->reach.windows);
+  EXPECT_TRUE(ready->reach.link_data);
   EXPECT_NO_THROW(plans({0, 0, 0}).prove(kThroughWindows));
   try {
     plans({0, 1, 0}).prove(kThroughWindows);
@@ -189,8 +189,8 @@ TEST(Plans, SayTheSameOnAllRanks) {
         call.type = DataType::float32;
         const ReadyPlan& plan = plans.get(call, 1 << 20, Access::windows);
         EXPECT_FALSE(addresses_across(plan.plan, Domains(host)));
-        windows.push_back(plan.windows);
-        link_data.push_back(plan.link_data);
+        windows.push_back(plan.reach.windows);
+        link_data.push_back(plan.reach.link_data);
         names.push_back(plan.plan.header.algorithm);
       }
       EXPECT_EQ(windows, std::vector<bool>(host.size(), windows.front()));

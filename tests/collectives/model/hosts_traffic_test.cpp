@@ -58,8 +58,8 @@ TEST(Hosts, HierarchicalPlansSendAcrossWhatTheFormulaSays) {
         const bool in_blocks_of_ranks =
             needs_equal_groups(a.collective) || a.collective == Collective::reduce_scatter_v;
         const std::uint64_t bytes = count * 4 * (in_blocks_of_ranks ? std::uint64_t(ranks) : 1);
-        const Tiling tiling =
-            cut(plan.header, {a.windows, true, 0}, count, bytes, DataType::float32, kLinks, kTile);
+        const Tiling tiling = cut(plan.header, {.windows = a.windows, .buffers = a.windows}, count,
+                                  bytes, DataType::float32, kLinks, kTile);
         const std::vector<Traffic> by_host =
             bytes_across(parts_of(plan), hosts, tiling, count, DataType::float32);
         EXPECT_EQ(sent(by_host), messages_across(a, hosts.count()) * bytes);

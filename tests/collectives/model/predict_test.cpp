@@ -310,11 +310,11 @@ TEST(Choose, EveryCollectiveHasAnAlgorithmForEverySize) {
     for (const Algorithm& a : algorithms()) {
       for (const std::size_t bytes :
            {std::size_t{0}, std::size_t{1}, std::size_t{100000}, std::size_t{1} << 40}) {
-        for (const Access access : {Access::none, Access::copies, Access::windows}) {
+        for (const Access access : {Access::none, Access::tmp, Access::copies, Access::windows}) {
           const Algorithm& chosen =
               chooser.choose({a.collective, bytes, DataType::bfloat16, access});
           EXPECT_EQ(chosen.collective, a.collective);
-          EXPECT_TRUE(access != Access::none || !chosen.windows);
+          EXPECT_LE(chosen.needs(), access);
         }
       }
     }
@@ -339,12 +339,23 @@ TEST(Choose, ShortMessagesGoOverLinksAndLongOnesThroughWindows) {
   for (const Collective c : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
                              Collective::reduce_scatter, Collective::all_to_all}) {
     EXPECT_FALSE(chooser.choose({c, 64, DataType::float32}).windows) << name(c);
-    EXPECT_TRUE(chooser.choose({c, 8 << 20, DataType::float32}).windows) << name(c);
+    EXPECT_EQ(chooser.choose({c, 8 << 20, DataType::float32}).needs(), Access::copies) << name(c);
     EXPECT_FALSE(chooser.choose({c, 8 << 20, DataType::float32, Access::none}).windows) << name(c);
   }
 }
 
-// What the kernel has to copy goes through slots, unless that is clearly slower.
+// Many ranks write long data once, into memory that all of them share; two need no such memory.
+TEST(Choose, LongMessagesOfManyRanksGoThroughSharedMemory) {
+  for (const Collective c : {Collective::all_gather, Collective::broadcast}) {
+    const Workload large{c, 8 << 20, DataType::float32, Access::tmp};
+    const Workload small{c, 64, DataType::float32, Access::tmp};
+    EXPECT_EQ(Chooser(platform(8)).choose(large).needs(), Access::tmp) << name(c);
+    EXPECT_EQ(Chooser(platform(8)).choose(small).needs(), Access::none) << name(c);
+    EXPECT_EQ(Chooser(platform(2)).choose(large).needs(), Access::none) << name(c);
+  }
+}
+
+// What the kernel has to copy goes through slots or shared memory, unless that is clearly slower.
 TEST(Choose, CopiesByTheKernelArePredictedToo) {
   for (const Collective c : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
                              Collective::reduce_scatter, Collective::all_to_all}) {
@@ -352,10 +363,10 @@ TEST(Choose, CopiesByTheKernelArePredictedToo) {
     const Workload large{c, 8 << 20, DataType::float32, Access::copies};
     const Workload small{c, 1 << 10, DataType::float32, Access::copies};
     p.machine.copy_pages = 1000;
-    EXPECT_FALSE(Chooser(p).choose(large).windows) << name(c);
+    EXPECT_LT(Chooser(p).choose(large).needs(), Access::copies) << name(c);
     p.machine.copy_pages = 10;
     p.machine.copy_ns = 1000;
-    EXPECT_TRUE(Chooser(p).choose(large).windows) << name(c);
+    EXPECT_EQ(Chooser(p).choose(large).needs(), Access::copies) << name(c);
     EXPECT_FALSE(Chooser(p).choose(small).windows) << name(c);
   }
 }
