@@ -67,7 +67,7 @@ Reach reach_of(const RankPlan& plan) {
   Reach reach{.link_data = false};
   reach.windows = std::ranges::any_of(plan.operands, &Operand::is_remote);
   reach.buffers = std::ranges::any_of(plan.operands, &Operand::is_buffer_of_another);
-  if (reach.windows && !reach.buffers) reach.tmp_chunks = plan.tmp_chunks;
+  reach.tmp_chunks = plan.tmp_chunks;
   for (const auto& lane : plan.lanes) {
     reach.link_data = reach.link_data || std::ranges::any_of(lane, [&](const Step& step) {
                         return step.count > 0 &&
@@ -118,6 +118,8 @@ Use use_of(const Algorithm& algorithm, const std::vector<RankPlan>& parts, const
     use.reach.link_data = use.reach.link_data || reach.link_data;
     use.across = use.across || addresses_across(part, hosts);
   }
+  // Else it is little.
+  if (!use.reach.windows || use.reach.buffers) use.reach.tmp_chunks = 0;
   return use;
 }
 

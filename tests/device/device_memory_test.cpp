@@ -121,9 +121,12 @@ TEST_F(DeviceFaults, WhatIsRefused) {
   refusal(run, ErrorCode::invalid_argument);
   // None of this has begun anything.
   call.count = kCount;
+  Data out_of_other(kCount);
+  Call call_of_other = call;
+  call_of_other.out = out_of_other.data();
   group([&] {
     run();
-    all[1].run(call, stream(1));
+    all[1].run(call_of_other, stream(1));
   });
   owner_of_all = 3;
   EXPECT_NE(refusal(run, ErrorCode::invalid_argument).find("GPU 3"), std::string::npos);

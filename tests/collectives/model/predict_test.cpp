@@ -352,6 +352,11 @@ TEST(Choose, LongMessagesOfManyRanksGoThroughSharedMemory) {
     EXPECT_EQ(Chooser(platform(8)).choose(large).needs(), Access::tmp) << name(c);
     EXPECT_EQ(Chooser(platform(8)).choose(small).needs(), Access::none) << name(c);
     EXPECT_EQ(Chooser(platform(2)).choose(large).needs(), Access::none) << name(c);
+    // What goes through it stays in the caches, as in slots, whichever ranks' parts are looked at.
+    for (const int ranks : {8, 100}) {
+      const Prediction p = predict(*find_algorithm(c, "shared"), large, platform(ranks));
+      EXPECT_LE(p.tile_bytes, std::size_t{1} << 20) << name(c) << " " << ranks;
+    }
   }
 }
 
