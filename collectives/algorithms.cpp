@@ -206,7 +206,7 @@ constexpr Algorithm kAlgorithms[] = {
     many<direct_window_all_gather, textbook::read_others, textbook::two_hops>(
         Collective::all_gather, "direct_window", Over::windows,
         "Everyone reads the others' blocks where they are"),
-    shared<shared_all_gather, textbook::read_pieces_of_others, textbook::two_hops>(
+    shared<shared_all_gather, textbook::read_others, textbook::two_hops>(
         Collective::all_gather,
         "Everyone writes its block once, into memory that all ranks of a host share"),
     nested<kHierarchical, kRings>(Collective::all_gather, Over::links,

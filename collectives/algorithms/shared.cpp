@@ -3,9 +3,9 @@
 // Over links each receiver has a copy of its own, which the sender writes: n ranks write a
 // broadcast n - 1 times there, and once here.
 //
-// The pieces of a tile follow each other, so that readers have something to read while a rank still
-// writes. *done* messages at the end of the tile say that its tmp may be written again. More pieces
-// wait for that less often, and each costs its messages (docs/experiments.md#slots).
+// *done* messages at the end of a tile say that tmp may be written again. A root writes four pieces
+// of each tile, so that the others have something to read while it still writes. Where all write,
+// that brings nothing (docs/experiments.md#shared-tmp).
 #include "collectives/algorithms/common.h"
 #include "collectives/algorithms/generators.h"
 
@@ -22,7 +22,7 @@ RankPlan alone(RankPlanBuilder& b, Collective collective) {
 }  // namespace
 
 RankPlan shared_broadcast(const PlanRequest& request, int rank) {
-  const std::uint32_t pieces = request.ranks > 1 ? 8 : 1;
+  const std::uint32_t pieces = request.ranks > 1 ? 4 : 1;
   RankPlanBuilder b(make_header(Collective::broadcast, kName, request, rank, {.pieces = pieces}),
                     rank);
   if (request.ranks == 1) return alone(b, Collective::broadcast);
@@ -48,24 +48,16 @@ RankPlan shared_broadcast(const PlanRequest& request, int rank) {
 }
 
 RankPlan shared_all_gather(const PlanRequest& request, int rank) {
-  const std::uint32_t pieces = request.ranks > 1 ? 4 : 1;
-  RankPlanBuilder b(make_header(Collective::all_gather, kName, request, rank,
-                                {.pieces = pieces, .slots = pieces}),
-                    rank);
+  RankPlanBuilder b(make_header(Collective::all_gather, kName, request, rank, {}), rank);
   if (request.ranks == 1) return alone(b, Collective::all_gather);
-  b.reserve_tmp(pieces);
+  b.reserve_tmp(1);
   auto lane = b.lane(0);
   const auto peers = others(request.ranks, rank);
-  const auto piece_of = [&](int r, std::uint32_t p) { return out(u32(r) * pieces + p); };
-  for (std::uint32_t p = 0; p < pieces; ++p) {
-    lane.step({tmp(p), piece_of(rank, p)}, {in(p)});
-    lane.signal(peers);
-  }
-  for (std::uint32_t p = 0; p < pieces; ++p) {
-    for (const int q : peers) {
-      lane.wait(std::vector{q});
-      lane.step({piece_of(q, p)}, {tmp(p).at(q)});
-    }
+  lane.step({tmp(0), out(u32(rank))}, {in(0)});
+  lane.signal(peers);
+  for (const int q : peers) {
+    lane.wait(std::vector{q});
+    lane.step({out(u32(q))}, {tmp(0).at(q)});
   }
   meet(lane, peers);
   return b.finish();

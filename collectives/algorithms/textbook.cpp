@@ -77,10 +77,6 @@ Traffic read_twice(const PlanRequest& request, int rank) {
   return {0, 2 * read_others(request, rank).received};
 }
 
-Traffic read_pieces_of_others(const PlanRequest& request, int rank) {
-  return {0, 4 * read_others(request, rank).received};
-}
-
 Traffic from_root(const PlanRequest& request, int rank) {
   return rank == request.root ? Traffic{u64(request.ranks - 1), 0} : Traffic{0, 1};
 }
@@ -92,7 +88,7 @@ Traffic read_root(const PlanRequest& request, int rank) {
 }
 
 Traffic read_pieces_of_root(const PlanRequest& request, int rank) {
-  return {0, 8 * read_root(request, rank).received};
+  return {0, 4 * read_root(request, rank).received};
 }
 
 Traffic root_reads(const PlanRequest& request, int rank) {

@@ -16,8 +16,7 @@ Traffic exchange_twice(const PlanRequest& request, int rank);
 Traffic read_others(const PlanRequest& request, int rank);
 /// The same twice: reduce-scatter and all-gather.
 Traffic read_twice(const PlanRequest& request, int rank);
-/// Reads every other rank's block, in four chunks; or the root's, in eight.
-Traffic read_pieces_of_others(const PlanRequest& request, int rank);
+/// Reads the root's block, in four chunks.
 Traffic read_pieces_of_root(const PlanRequest& request, int rank);
 /// One chunk from the root to each rank directly; and back.
 Traffic from_root(const PlanRequest& request, int rank);
