@@ -149,14 +149,18 @@ double Plans::predict(const Signature& call, std::size_t bytes, Access access) {
 const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access access, Where where) {
   const Collective collective = call.collective;
   const int root = call.root;
+  if (!windows_) access = Access::none;
   const ReadyPlan* found = users(collective, root, call.compressed);
   if (found != nullptr) {
-    if (found->reach.buffers && access < Access::copies) {
+    if (access < (found->reach.buffers   ? Access::copies
+                  : found->reach.windows ? Access::tmp
+                                         : Access::none)) {
       throw Error(ErrorCode::invalid_usage,
                   "the plan that was given for " + std::string(name(collective)) +
                       " addresses other ranks' memory, but a buffer of this call is not from "
                       "tutti::allocate and the kernel does not let ranks copy from each other "
-                      "(TUTTI_CMA), or it is memory of a GPU that other processes cannot map");
+                      "(TUTTI_CMA), or it is memory of a GPU that other processes cannot map, or "
+                      "windows are switched off (TUTTI_WINDOWS)");
     }
   } else {
     // On GPUs blocks of any size have no window: see gpu-status.md.

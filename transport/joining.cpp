@@ -173,6 +173,11 @@ void Joining::ask(int rank) const {
   tree_.tell_rank(rank, kQuestion, std::as_bytes(std::span(&kNobody, 1)));
 }
 
+bool Joining::has_answered(int host) const {
+  const std::lock_guard lock(mutex_);
+  return answers_.contains(host);
+}
+
 void Joining::object(const Failure& failure) {
   const std::lock_guard lock(mutex_);
   if (!failure_ && !is_decided()) failure_ = failure;
@@ -238,8 +243,15 @@ bool Joining::on_note(int rank, std::uint32_t type, std::span<const std::byte> b
       if (type == kAnswer) {
         const std::lock_guard lock(mutex_);
         answers_[host] = {state, failure};
-      } else if (state >= kDone && decide(state, word->by, failure ? &*failure : nullptr)) {
-        for (const int h : tree_.below()) tell_decision(h);
+      } else if (state >= kDone) {
+        if (decide(state, word->by, failure ? &*failure : nullptr)) {
+          for (const int h : tree_.below()) tell_decision(h);
+        } else {
+          // This host listens to a later one, which asks, or is it. A host that has left answers
+          // so.
+          const std::lock_guard lock(mutex_);
+          answers_[host] = {state, failure};
+        }
       }
       return true;
     }

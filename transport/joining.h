@@ -51,6 +51,8 @@ class Joining {
   void look(const std::optional<Failure>& failure);
   /// Asks `rank` for the decision; also a rank that has left knows it.
   void ask(int rank) const;
+  /// Whether `host` has said what it has decided, or promised, to one that takes over.
+  bool has_answered(int host) const;
   /// `failure` speaks against the communicator.
   void object(const Failure& failure);
   /// For error messages: the first rank of a host that has not said anything yet, or -1.

@@ -92,7 +92,7 @@ void OtherHosts::on_left(int member, std::uint64_t) {
   if (rank < 0 || tree_.is_here(rank)) return;
   blocks_.of(rank).state.fetch_or(kLeft, std::memory_order_release);
   // It knew the decision, or why it has not joined, and answers with that; then it has left again.
-  if (!joining_.is_decided()) return joining_.ask(rank);
+  if (!joining_.is_decided() && !joining_.has_answered(tree_.of(rank))) return joining_.ask(rank);
   tree_.mark_gone(rank);
   events_.on_left(rank, tree_.communicator());
 }

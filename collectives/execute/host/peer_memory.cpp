@@ -2,6 +2,7 @@
 // rank's buffers are, finds theirs, and copies through the kernel what is not mapped.
 #include "collectives/execute/host/peer_memory.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +18,11 @@
 #include "transport/cma.h"
 
 namespace tutti {
+namespace {
+
+constexpr int kTmpBuffer = 2;  // of a rank's buffers in, out and tmp
+
+}  // namespace
 
 void Operation::describe_buffers() {
   const PlanHeader& h = binding_->plan->header;
@@ -53,7 +59,7 @@ void Operation::describe_buffers() {
       describe(1, binding_->out.base, out);
     }
   }
-  describe(2, tmp_bytes_ > 0 ? tmp_ : nullptr, tmp_bytes_);
+  describe(kTmpBuffer, tmp_bytes_ > 0 ? tmp_ : nullptr, tmp_bytes_);
   if (!in_heap) heap_hold_.release();
 }
 
@@ -95,7 +101,11 @@ void Operation::learn(int peer, const std::byte* payload) {
     const std::uint64_t address = a.at[which];
     if (group_.same_process(peer)) {
       // NOLINTNEXTLINE: our own address space
-      return {reinterpret_cast<std::byte*>(address), 0, SIZE_MAX, 0, nullptr};
+      auto* const there = reinterpret_cast<std::byte*>(address);
+      // The user keeps buffers; tmp is kept here, as its owner may free it when its call has
+      // failed.
+      if (which == kTmpBuffer && there != nullptr && !binding_->buffers) return kept(there);
+      return {there, 0, SIZE_MAX, 0, nullptr};
     }
     Peer::Buffer buffer{nullptr, address, 0, window, nullptr};
     if (!group_.same_host(peer)) return buffer;  // no step of the plan addresses it
@@ -104,7 +114,14 @@ void Operation::learn(int peer, const std::byte* payload) {
       map(buffer, peer, group_.host_peers().find_window(group_.member(peer), window));
     return buffer;
   };
-  p.buffers = {locate(0), locate(1), locate(2)};
+  p.buffers = {locate(0), locate(1), locate(kTmpBuffer)};
+}
+
+Operation::Peer::Buffer Operation::kept(std::byte* tmp) {
+  const WindowMemory w = find_window(tmp, 1);
+  auto mapping = SharedMemory::map(FileDescriptor(fcntl(w.fd, F_DUPFD_CLOEXEC, 0)), w.bytes);
+  const auto at = static_cast<std::size_t>(tmp - w.base);
+  return {mapping->data() + at, 0, w.bytes - at, 0, std::move(mapping)};
 }
 
 void Operation::map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window) {
