@@ -161,10 +161,10 @@ TEST_F(DeviceFaults, AbortEndsAKernel) {
 
 TEST_F(DeviceFaults, DifferentCallsAreFound) {
   auto all = ranks(2);
-  Data in(kCount), out(kCount);
+  Data in(kCount), out(kCount), out_of_other(kCount);
   group([&] {
     all[0].run(all_reduce_call(in, out), stream(0));
-    Call call = all_reduce_call(in, out);
+    Call call = all_reduce_call(in, out_of_other);
     call.op = ReduceKind::max;
     all[1].run(call, stream(1));
   });
@@ -174,7 +174,7 @@ TEST_F(DeviceFaults, DifferentCallsAreFound) {
       [&] {
         group([&] {
           others[0].run(all_reduce_call(in, out), stream(0));
-          Call call = all_reduce_call(in, out);
+          Call call = all_reduce_call(in, out_of_other);
           call.type = DataType::float32;
           others[1].run(call, stream(1));
         });

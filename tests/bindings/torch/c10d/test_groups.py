@@ -255,7 +255,14 @@ def body_suspended(rank, world):
     group = dist.new_group()
     backend = group._get_backend(torch.device("cpu"))
     x = torch.full((100_000,), rank + 1.0)
+
+    def pass_on():
+        sent = dist.isend(x, (rank + 1) % world, group=group)
+        dist.recv(torch.empty_like(x), (rank - 1) % world, group=group)
+        sent.wait()
+
     dist.all_reduce(x, group=group)
+    pass_on()
     before = backend.memory_stats()
     assert before["links"] > 0 and before["suspended"] == 0, before
     assert before["total"] == before["links"] + before["staging"] + before["control"], before
@@ -270,6 +277,7 @@ def body_suspended(rank, world):
     backend.resume()
     dist.all_reduce(x, group=group)
     check(x, torch.full((100_000,), world * world * (world + 1) / 2), "all_reduce after resume")
+    pass_on()
     assert backend.memory_stats()["links"] > 0
 
 
