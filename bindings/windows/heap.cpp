@@ -59,8 +59,15 @@ std::size_t offset_in(const HeapSegment& segment, const void* pointer) {
 }
 
 bool is_single_threaded() {
-  struct stat tasks {};
-  return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
+  // The kernel lists a thread for a moment after it was joined.
+  constexpr int kLooks = 20;
+  for (int look = 0; look < kLooks; ++look) {
+    struct stat tasks {};
+    if (stat("/proc/self/task", &tasks) != 0) return false;
+    if (tasks.st_nlink == 3) return true;
+    usleep(500);
+  }
+  return false;
 }
 
 }  // namespace
