@@ -40,6 +40,10 @@ enum class Access : std::uint8_t {
   copies,   // also the buffers, by copies that the kernel makes (transport/cma.h)
   windows,  // also the buffers, by loads and stores
 };
+/// The least that a plan needs which addresses other ranks' memory, and of that tmp alone.
+constexpr Access access_needed(bool windows, bool tmp_alone) {
+  return !windows ? Access::none : tmp_alone ? Access::tmp : Access::copies;
+}
 
 /// The most messages that follow each other: between ranks of one group, and between groups (all
 /// messages, if the algorithm has no groups).
@@ -74,9 +78,7 @@ struct Algorithm {
   bool compressed = false;  // Format::compressed: serves the calls that ask for it, and no other
 
   /// The least that a call must give it.
-  Access needs() const {
-    return !windows ? Access::none : tmp_alone ? Access::tmp : Access::copies;
-  }
+  Access needs() const { return access_needed(windows, tmp_alone); }
 };
 
 /// All algorithms, ordered by collective. Of those with about the same predicted time, the choice

@@ -21,6 +21,9 @@ struct Reach {
   /// Chunks of tmp of the rank that has the most, if that may be many (users' plans), or if other
   /// ranks address them: more chunks make smaller tiles.
   std::uint32_t tmp_chunks = 0;
+
+  /// All data go through tmp, where all ranks of a host read them.
+  constexpr bool shares_tmp() const { return windows && !buffers; }
 };
 
 /// The most tmp that a rank should have; more only if chunks are a cache line each.
@@ -70,7 +73,7 @@ inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std:
     chunk = std::min(chunk, tile_bytes / (header.pieces * blocks));
   }
   if (reach.tmp_chunks > 0) {
-    const std::size_t most = reach.windows && !reach.buffers ? kMostSharedTmp : kMostTmp;
+    const std::size_t most = reach.shares_tmp() ? kMostSharedTmp : kMostTmp;
     chunk = std::min(chunk, most / reach.tmp_chunks / widening(header, type));
   }
   return Tiling::of(block, element_bytes, header.pieces, chunk);

@@ -152,9 +152,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
   if (!windows_) access = Access::none;
   const ReadyPlan* found = users(collective, root, call.compressed);
   if (found != nullptr) {
-    if (access < (found->reach.buffers   ? Access::copies
-                  : found->reach.windows ? Access::tmp
-                                         : Access::none)) {
+    if (access < access_needed(found->reach.windows, found->reach.shares_tmp())) {
       throw Error(ErrorCode::invalid_usage,
                   "the plan that was given for " + std::string(name(collective)) +
                       " addresses other ranks' memory, but a buffer of this call is not from "

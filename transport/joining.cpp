@@ -240,19 +240,17 @@ bool Joining::on_note(int rank, std::uint32_t type, std::span<const std::byte> b
       std::optional<Failure> failure;
       if (state == kFailed) failure = failure_from(bytes.subspan(sizeof(Word)), tree_.ranks());
       if (state == kFailed && !failure) return true;
-      if (type == kAnswer) {
-        const std::lock_guard lock(mutex_);
-        answers_[host] = {state, failure};
-      } else if (state >= kDone) {
+      if (type == kDecision) {
+        if (state < kDone) return true;
         if (decide(state, word->by, failure ? &*failure : nullptr)) {
           for (const int h : tree_.below()) tell_decision(h);
-        } else {
-          // This host listens to a later one, which asks, or is it. A host that has left answers
-          // so.
-          const std::lock_guard lock(mutex_);
-          answers_[host] = {state, failure};
+          return true;
         }
+        // This host listens to a later one alone, or is that one. To it, the decision of an earlier
+        // host is an answer: a rank that has left gives no other.
       }
+      const std::lock_guard lock(mutex_);
+      answers_[host] = {state, failure};
       return true;
     }
     case kGone: {

@@ -59,10 +59,12 @@ RankPlan direct_window_all_to_all_v(const PlanRequest& request, int rank);
 RankPlan direct_window_all_gather_v(const PlanRequest& request, int rank);
 RankPlan direct_window_reduce_scatter_v(const PlanRequest& request, int rank);
 
-// split_window.cpp
+// shared.cpp
 RankPlan shared_all_gather(const PlanRequest& request, int rank);
 RankPlan shared_all_reduce(const PlanRequest& request, int rank);
 RankPlan shared_broadcast(const PlanRequest& request, int rank);
+
+// split_window.cpp
 RankPlan split_window_broadcast(const PlanRequest& request, int rank);
 RankPlan split_window_reduce(const PlanRequest& request, int rank);
 

@@ -28,7 +28,7 @@ Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, Reach r
       header_(plan.header),
       copies_(w.access == Access::copies),
       windows_(reach.windows),
-      shared_(reach.windows && !reach.buffers),
+      shared_(reach.shares_tmp()),
       flags_in_data_(p.flags_in_data),
       l3_bytes_(p.machine.l3_bytes * p.caches_of_a_host()),
       type_(w.type),

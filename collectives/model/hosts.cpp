@@ -119,7 +119,7 @@ Use use_of(const Algorithm& algorithm, const std::vector<RankPlan>& parts, const
     use.across = use.across || addresses_across(part, hosts);
   }
   // Else it is little.
-  if (!use.reach.windows || use.reach.buffers) use.reach.tmp_chunks = 0;
+  if (!use.reach.shares_tmp()) use.reach.tmp_chunks = 0;
   return use;
 }
 

@@ -214,8 +214,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   if (use.reach.windows) result.ns += p.machine.window_ns;
   // Calls over links need not wait for each other; this one waits for its readers. Where ranks
   // share cores, each way there and back takes a turn of the others.
-  const bool shared = use.reach.windows && !use.reach.buffers;
-  if (shared && p.ranks_of_a_host() > p.cores) {
+  if (use.reach.shares_tmp() && p.ranks_of_a_host() > p.cores) {
     const Hops hops = algorithm.hops(placed(algorithm, request, layout));
     result.ns += 2 * (hops.inside + hops.across) * p.machine.switch_ns;
   }
