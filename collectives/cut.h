@@ -13,8 +13,8 @@
 
 namespace tutti {
 
-/// What a plan's steps use.
-struct Reach {
+/// Where a plan's data go.
+struct DataPath {
   bool windows = false;   // they address other ranks' memory:
   bool buffers = false;   // in or out, which are the user's, and not tmp alone, which is Tutti's
   bool link_data = true;  // links carry data, not only signals
@@ -55,26 +55,26 @@ inline constexpr std::size_t kLeastFarPiece = std::size_t{512} << 10;
 
 /// `block`: elements of the largest block. `bytes`: of the largest buffer. `tile_bytes`: see
 /// TUTTI_TILE_BYTES.
-inline Tiling cut(const PlanHeader& header, Reach reach, std::size_t block, std::size_t bytes,
+inline Tiling cut(const PlanHeader& header, DataPath path, std::size_t block, std::size_t bytes,
                   DataType type, ConnectionShape links, std::size_t tile_bytes,
                   std::size_t least_piece = kLeastPiece) {
   const std::size_t element_bytes = size_of(type);
   // Without windows always, because tmp has the size of a tile.
   std::size_t chunk = SIZE_MAX;
-  if (reach.link_data || !reach.windows) {
+  if (path.link_data || !path.windows) {
     // If only the two ends know a block's size, `block` is 0.
     const std::size_t quarter = block * element_bytes / (std::size_t{4} * header.pieces);
     chunk = links.slot_bytes / header.widest / widening(header, type);
     if (block > 0) chunk = std::min(chunk, std::max(quarter, least_piece));
   }
-  if (reach.windows) {
+  if (path.windows) {
     const std::size_t blocks =
         block == 0 ? 1 : std::max<std::size_t>(bytes / element_bytes / block, 1);
     chunk = std::min(chunk, tile_bytes / (header.pieces * blocks));
   }
-  if (reach.tmp_chunks > 0) {
-    const std::size_t most = reach.shares_tmp() ? kMostSharedTmp : kMostTmp;
-    chunk = std::min(chunk, most / reach.tmp_chunks / widening(header, type));
+  if (path.tmp_chunks > 0) {
+    const std::size_t most = path.shares_tmp() ? kMostSharedTmp : kMostTmp;
+    chunk = std::min(chunk, most / path.tmp_chunks / widening(header, type));
   }
   return Tiling::of(block, element_bytes, header.pieces, chunk);
 }

@@ -91,15 +91,29 @@ std::string unknown_places(const Plan& plan) {
 
 }  // namespace
 
+DataPath path_of(std::span<const RankPlan> parts) {
+  DataPath path{.link_data = false};
+  for (const RankPlan& part : parts) {
+    path.tmp_chunks = std::max(path.tmp_chunks, part.tmp_chunks);
+    for (const Operand& o : part.operands) {
+      path.windows = path.windows || o.is_remote();
+      path.buffers = path.buffers || o.is_buffer_of_another();
+    }
+    for (const auto& lane : part.lanes) {
+      path.link_data = path.link_data || std::ranges::any_of(lane, [&](const Step& step) {
+                         return step.count > 0 &&
+                                (std::ranges::any_of(part.destinations(step), &Operand::is_link) ||
+                                 std::ranges::any_of(part.sources(step), &Operand::is_link));
+                       });
+    }
+  }
+  return path;
+}
+
 PlanNeeds needs_of(const Plan& plan) {
-  PlanNeeds needs;
+  PlanNeeds needs{.path = path_of(plan.ranks)};
   needs.channels = 1;
   for (const RankPlan& part : plan.ranks) {
-    needs.tmp_chunks = std::max(needs.tmp_chunks, part.tmp_chunks);
-    for (const Operand& o : part.operands) {
-      needs.windows = needs.windows || o.is_remote();
-      needs.buffers = needs.buffers || o.is_buffer_of_another();
-    }
     for (const auto& lane : part.lanes) {
       for (const Step& step : lane) {
         needs.operands = std::max(needs.operands, std::uint32_t{step.destinations} + step.sources);
@@ -108,12 +122,10 @@ PlanNeeds needs_of(const Plan& plan) {
   }
   std::set<std::tuple<int, std::uint32_t, int, int, bool>>
       ends;  // rank, lane, peer, channel, sends
-  for_each_end(plan,
-               [&](int rank, std::uint32_t lane, const Step& step, const Operand& o, bool sends) {
-                 needs.link_data = needs.link_data || step.count > 0;
-                 needs.channels = std::max(needs.channels, std::uint32_t{o.channel} + 1);
-                 ends.emplace(rank, lane, o.rank, o.channel, sends);
-               });
+  for_each_end(plan, [&](int rank, std::uint32_t lane, const Step&, const Operand& o, bool sends) {
+    needs.channels = std::max(needs.channels, std::uint32_t{o.channel} + 1);
+    ends.emplace(rank, lane, o.rank, o.channel, sends);
+  });
   for (auto first = ends.begin(); first != ends.end();) {
     const auto lane = std::pair{std::get<0>(*first), std::get<1>(*first)};
     std::uint32_t links = 0;

@@ -3,24 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
+#include "collectives/cut.h"
 #include "collectives/plan.h"
 
 namespace tutti {
 
 /// The needs of all ranks.
 struct PlanNeeds {
-  bool windows = false;          // some step addresses another rank's memory,
-  bool buffers = false;          // and some step its in or out
-  bool link_data = false;        // links carry data, not only signals
+  DataPath path;
   std::uint32_t channels = 0;    // one more than the largest channel's number
-  std::uint32_t tmp_chunks = 0;  // of the rank that has the most
   std::uint32_t lane_links = 0;  // ends of links that a lane has
   std::uint32_t operands = 0;    // of a step
 };
 
 PlanNeeds needs_of(const Plan& plan);
+
+/// Where the data of these parts go, all together.
+DataPath path_of(std::span<const RankPlan> parts);
 
 /// Makes a proved plan ask for no more than it uses, and changes nothing about what it does. The
 /// links from one rank to another get the channels 0, 1, ...; `slots` and `widest` become what

@@ -256,17 +256,17 @@ constexpr std::size_t kLeastWindowBlock = std::size_t{8} << 10;
 template <class Cut>
 std::vector<LaneProgram> lanes_of_uneven(const ReadyPlan& ready, const ProgramShape& shape,
                                          const Cut& cut_for) {
-  const RankPlan& links = ready.reach.windows ? ready.of_short_blocks->plan : ready.plan;
+  const RankPlan& links = ready.path.windows ? ready.of_short_blocks->plan : ready.plan;
   const std::size_t element = size_of(shape.type);
   std::vector<LaneProgram> lanes(links.lanes.size());
   for (std::size_t l = 0; l < lanes.size(); ++l) {
     const std::size_t block = block_of(links, shape, l);
     // The last lane has the rank's own block. What moves within memory alone needs no cut.
     const bool own = l + 1 == lanes.size();
-    const bool window = ready.reach.windows && !own && block * element >= kLeastWindowBlock;
+    const bool window = ready.path.windows && !own && block * element >= kLeastWindowBlock;
     lanes[l].plan = window ? &ready.plan : &links;
     lanes[l].tiling =
-        window || own ? Tiling::of(block, element, 1, PTRDIFF_MAX) : cut_for(block, Reach{});
+        window || own ? Tiling::of(block, element, 1, PTRDIFF_MAX) : cut_for(block, DataPath{});
   }
   return lanes;
 }
@@ -287,8 +287,8 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
   }
   Binding b;
   b.plan = &ready.plan;
-  b.windows = ready.reach.windows;
-  b.buffers = ready.reach.buffers;
+  b.windows = ready.path.windows;
+  b.buffers = ready.path.buffers;
   b.canonical = geometry.invariant && is_reduction(call.collective);
   b.type = call.type;
   b.op = call.op;
@@ -297,12 +297,12 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
   const std::size_t block = largest_block(call, b.in, b.out);
   const std::size_t element = size_of(call.type);
   const BufferSizes sizes = buffer_sizes(call, rank, ranks);
-  const auto cut_for = [&](std::size_t largest_block, const Reach& r) {
-    return cut(header, r, largest_block, sizes.largest, call.type, geometry.shape,
+  const auto cut_for = [&](std::size_t largest_block, const DataPath& path) {
+    return cut(header, path, largest_block, sizes.largest, call.type, geometry.shape,
                geometry.tile_bytes, least_piece(geometry, ranks));
   };
   // Where only the two ends know a block's size, tiles are as large as can be.
-  b.tiling = cut_for(b.tiles_by_lane ? 0 : block, ready.reach);
+  b.tiling = cut_for(b.tiles_by_lane ? 0 : block, ready.path);
   b.pulled = ready.pulled;
   if (b.pulled) b.tiling = Tiling::of(block, element, 1, PTRDIFF_MAX);
   // How this rank writes is its own affair: where it does not know the others' sizes, they are
@@ -328,7 +328,7 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
   } else if (b.tiles_by_lane && ready.channels == 0) {
     std::vector<LaneProgram> lanes = lanes_of_uneven(ready, shape, cut_for);
     b.windows = std::ranges::any_of(
-        lanes, [&](const LaneProgram& l) { return ready.reach.windows && l.plan == b.plan; });
+        lanes, [&](const LaneProgram& l) { return ready.path.windows && l.plan == b.plan; });
     b.programs = std::make_shared<const Programs>(compile(shape, std::move(lanes), group));
   }
   return b;

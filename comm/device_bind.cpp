@@ -54,14 +54,14 @@ Draft draft(DeviceTeam& team, const DeviceCallOn& c) {
 /// ranks find alike, and where that is.
 void agree(DeviceWindows& windows, std::span<Draft> drafts) {
   for (Draft& d : drafts) {
-    if (!d.plan->reach.windows || !windows.board()->agreed(d.kind()).value_or(true)) continue;
+    if (!d.plan->path.windows || !windows.board()->agreed(d.kind()).value_or(true)) continue;
     RankGroup& group = *d.impl->group;
     const WaitPolicy& policy = d.impl->policy;
     d.in = windows.find(group, d.call->in, d.sizes.in, policy);
     d.out = windows.find(group, d.call->out, d.sizes.out, policy);
   }
   for (Draft& d : drafts) {
-    if (!d.plan->reach.windows) continue;
+    if (!d.plan->path.windows) continue;
     const bool reachable = std::ranges::all_of(
         drafts, [&](const Draft& o) { return o.kind() != d.kind() || (o.in && o.out); });
     const bool through_windows =
@@ -129,10 +129,10 @@ std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const D
     if (const std::uint32_t most = team.peers().collective_blocks(); most > 0) {
       b.most_blocks = b.most_blocks == 0 ? most : std::min(b.most_blocks, most);
     }
-    b.windows = d.plan->reach.windows;
-    b.link_data = d.plan->reach.link_data;
+    b.windows = d.plan->path.windows;
+    b.link_data = d.plan->path.link_data;
     b.plan_channels = d.plan->channels;
-    b.tmp_chunks = d.plan->reach.tmp_chunks;
+    b.tmp_chunks = d.plan->path.tmp_chunks;
     b.tiles_by_lane = d.call->collective == Collective::all_to_all_v;
     b.canonical = d.impl->geometry.invariant;
     b.signature = d.hash();

@@ -176,7 +176,7 @@ void check_on_device(Communicator::Impl& impl, const Call& call) {
   const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
   if (moves_nothing(call, sizes)) return;
   const ReadyPlan* const plan = impl.plans.users(call.collective, signature_of(call).root, false);
-  if (plan != nullptr && plan->reach.windows && !impl.group->one_host()) {
+  if (plan != nullptr && plan->path.windows && !impl.group->one_host()) {
     refuse(ErrorCode::invalid_usage, call,
            fmt::format("the user's plan \"{}\" addresses other ranks' memory, which on GPUs only a "
                        "communicator of one host can: use a plan with links alone",

@@ -239,7 +239,7 @@ const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   const ReadyPlan* plan = p.plan;
   if (agrees(p)) p.windows.found(all_in_windows != 0);
   p.windows.count();
-  if (plan->reach.buffers && !p.windows.answer() && !group->one_process()) {
+  if (plan->path.buffers && !p.windows.answer() && !group->one_process()) {
     const Access access = group->cma_everywhere() ? Access::copies : Access::tmp;
     plan = &plans.get(binding.signature, p.sizes.largest, access);
   }

@@ -112,7 +112,7 @@ struct Communicator::Impl {
   /// Whether the ranks have to find out together if this call may run with a plan that addresses
   /// other ranks' memory: they exchange whether their buffers lie in windows.
   bool agrees(const PreparedCall& p) const {
-    return p.plan->reach.buffers && !group->one_process() && p.windows.is_due();
+    return p.plan->path.buffers && !group->one_process() && p.windows.is_due();
   }
   const Binding& bind_agreement(const PreparedCall& p, const Call& call);
   /// The call itself, with what the newest agreement has brought. Valid until the next one.

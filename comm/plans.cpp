@@ -152,7 +152,7 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
   if (!windows_) access = Access::none;
   const ReadyPlan* found = users(collective, root, call.compressed);
   if (found != nullptr) {
-    if (access < access_needed(found->reach.windows, found->reach.shares_tmp())) {
+    if (access < access_needed(found->path.windows, found->path.shares_tmp())) {
       throw Error(ErrorCode::invalid_usage,
                   "the plan that was given for " + std::string(name(collective)) +
                       " addresses other ranks' memory, but a buffer of this call is not from "
@@ -222,7 +222,7 @@ std::unique_ptr<ReadyPlan> Plans::ready(const Algorithm& algorithm, PlanRequest 
                 fmt::format("the algorithm {} for {} addresses memory of another host",
                             algorithm.name, name(algorithm.collective)));
   }
-  plan->reach = use.reach;
+  plan->path = use.path;
   plan->identity = identity_of(algorithm.name);
   return plan;
 }
@@ -251,7 +251,7 @@ const ReadyPlan& Plans::point_to_point(int peer, bool sends, bool pulled) {
     plan = std::make_unique<ReadyPlan>();
     plan->plan = b.finish();
     plan->pulled = pulled;
-    plan->reach = {.windows = pulled, .buffers = pulled, .link_data = !pulled};
+    plan->path = {.windows = pulled, .buffers = pulled, .link_data = !pulled};
     for (Operand& o : plan->plan.operands) {
       if (o.is_link()) o.channel = kMessageChannel;
     }
@@ -296,7 +296,7 @@ std::unique_ptr<ReadyPlan> Plans::prove(std::string_view text) const {
   }
   const PlanNeeds needs = needs_of(plan);
   auto ready = std::make_unique<ReadyPlan>();
-  ready->reach = {needs.windows, needs.buffers, needs.link_data, needs.tmp_chunks};
+  ready->path = needs.path;
   ready->channels = needs.channels;
   ready->rounds_once = roundings <= 1;
   ready->unfit_for_gpu = device::unfit(plan.header, needs, device_segment(ranks_));

@@ -21,7 +21,7 @@ namespace tutti {
 
 struct ReadyPlan {
   RankPlan plan;
-  Reach reach;
+  DataPath path;
   bool rounds_once = true;     // each result; of the user's own
   bool pulled = false;         // a send: the receiver copies from the sender's memory
   std::uint64_t identity = 0;  // a hash that all ranks with this plan share

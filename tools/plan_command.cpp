@@ -25,7 +25,7 @@ namespace {
 std::string_view windows_of(const Algorithm& a, const PlanRequest& request) {
   if (!a.windows) return "-";
   if (a.tmp_alone) return "tmp";
-  return use_of(a, request, {}, {}).reach.link_data ? "inside" : "all";
+  return use_of(a, request, {}, {}).path.link_data ? "inside" : "all";
 }
 
 void list() {

@@ -142,7 +142,7 @@ void Network::add(int own, int rank, std::size_t ranks, std::map<int, Peer> peer
                             "them with {}: set the same on all",
                             setting_of(protection), rank, setting_of(*protection_)));
   }
-  reactor_ = &Reactor::instance();
+  if (reactor_ == nullptr) reactor_ = &Reactor::instance();  // later its thread reads this
   std::map<int, KnownPeer> known;
   bool over_streams = true;
   for (auto& [number, peer] : peers) {

@@ -20,15 +20,15 @@ double missing(double bytes, double cache) {
 
 }  // namespace
 
-Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, Reach reach)
+Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, DataPath path)
     : machine_(p.machine),
       domains_(p.domains),
       hosts_(p.hosts),
       on_a_host_(p.ranks_of_a_host()),
       header_(plan.header),
       copies_(w.access == Access::copies),
-      windows_(reach.windows),
-      shared_(reach.shares_tmp()),
+      windows_(path.windows),
+      shared_(path.shares_tmp()),
       flags_in_data_(p.flags_in_data),
       l3_bytes_(p.machine.l3_bytes * p.caches_of_a_host()),
       type_(w.type),
@@ -40,7 +40,7 @@ Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, Reach r
       {in_blocks(w.collective, p.ranks, 0, 0), out_blocks(w.collective, p.ranks, 0, 0), 1U});
   block_ = w.bytes / widest / element_;
   if (w.bytes > 0) block_ = std::max<std::size_t>(block_, 1);
-  tiling_ = cut(header_, reach, block_, w.bytes, type_, p.links, p.tile_bytes, p.least_piece);
+  tiling_ = cut(header_, path, block_, w.bytes, type_, p.links, p.tile_bytes, p.least_piece);
 
   // A rank that is no root has the usual number of blocks; roots alone have more.
   const double mine = static_cast<double>(block_ * element_) * blocks_of(p.ranks > 1 ? 1 : 0);
@@ -53,7 +53,7 @@ Costing::Costing(const Workload& w, const Platform& p, const Plan& plan, Reach r
             std::lerp(machine_.slot_write, machine_.l2_write, same_core), 0};
   std::size_t slots = 0;
   for (const RankPlan& rank : plan.ranks) slots = std::max(slots, slots_in_use(rank, p.links));
-  if (reach.link_data) expect_slots(static_cast<double>(slots) * on_a_host_);
+  if (path.link_data) expect_slots(static_cast<double>(slots) * on_a_host_);
   stream_ = writes_past_caches(bytes_in_caches(w.bytes, slots, on_a_host_),
                                static_cast<std::size_t>(l3_bytes_));
 }

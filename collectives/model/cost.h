@@ -12,7 +12,7 @@ namespace tutti {
 /// One call, cut and weighed. Refers to what it was made from.
 class Costing {
  public:
-  Costing(const Workload& workload, const Platform& platform, const Plan& plan, Reach reach);
+  Costing(const Workload& workload, const Platform& platform, const Plan& plan, DataPath path);
 
   const Tiling& tiling() const { return tiling_; }
   std::size_t block() const { return block_; }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/model/predict.h"
+#include "collectives/needs.h"
 #include "collectives/text/text.h"
 
 namespace tutti {
@@ -63,21 +64,6 @@ std::vector<Traffic> count_across(const PlanParts& plan, const Domains& hosts, S
 
 }  // namespace
 
-Reach reach_of(const RankPlan& plan) {
-  Reach reach{.link_data = false};
-  reach.windows = std::ranges::any_of(plan.operands, &Operand::is_remote);
-  reach.buffers = std::ranges::any_of(plan.operands, &Operand::is_buffer_of_another);
-  reach.tmp_chunks = plan.tmp_chunks;
-  for (const auto& lane : plan.lanes) {
-    reach.link_data = reach.link_data || std::ranges::any_of(lane, [&](const Step& step) {
-                        return step.count > 0 &&
-                               (std::ranges::any_of(plan.destinations(step), &Operand::is_link) ||
-                                std::ranges::any_of(plan.sources(step), &Operand::is_link));
-                      });
-  }
-  return reach;
-}
-
 bool addresses_across(const RankPlan& plan, const Domains& hosts) {
   return first_across(plan, hosts) != nullptr;
 }
@@ -109,17 +95,10 @@ std::vector<int> typical_ranks(int ranks, int root, const Domains& hosts) {
 Use use_of(const Algorithm& algorithm, const std::vector<RankPlan>& parts, const Domains& hosts) {
   Use use;
   if (!algorithm.windows) return use;
-  use.reach.link_data = false;
-  for (const RankPlan& part : parts) {
-    const Reach reach = reach_of(part);
-    use.reach.windows = use.reach.windows || reach.windows;
-    use.reach.buffers = use.reach.buffers || reach.buffers;
-    use.reach.tmp_chunks = std::max(use.reach.tmp_chunks, reach.tmp_chunks);
-    use.reach.link_data = use.reach.link_data || reach.link_data;
-    use.across = use.across || addresses_across(part, hosts);
-  }
-  // Else it is little.
-  if (!use.reach.shares_tmp()) use.reach.tmp_chunks = 0;
+  use.path = path_of(parts);
+  if (!use.path.shares_tmp()) use.path.tmp_chunks = 0;  // it is little
+  use.across = std::ranges::any_of(
+      parts, [&](const RankPlan& part) { return addresses_across(part, hosts); });
   return use;
 }
 

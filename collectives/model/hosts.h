@@ -13,9 +13,7 @@
 
 namespace tutti {
 
-/// What one rank's part uses.
-Reach reach_of(const RankPlan& plan);
-/// Whether it addresses memory of a rank on another host.
+/// Whether one rank's part addresses memory of a rank on another host.
 bool addresses_across(const RankPlan& plan, const Domains& hosts);
 
 /// Ranks that stand for all: their parts of a plan show what all parts do. To make all parts takes
@@ -27,7 +25,7 @@ std::vector<int> typical_ranks(int ranks, int root, const Domains& hosts);
 /// What parts of an algorithm's plan use together: these, or those of typical ranks. The same on
 /// all ranks, as all look at the same parts; at none of an algorithm without windows.
 struct Use {
-  Reach reach;
+  DataPath path;
   bool across = false;  // it addresses memory of another host, and so cannot run
 };
 Use use_of(const Algorithm& algorithm, const std::vector<RankPlan>& parts, const Domains& hosts);

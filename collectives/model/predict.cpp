@@ -179,7 +179,7 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   if (!p.wide_links && widening(plan.header, workload.type) > 1) return result;
   result.possible = true;
 
-  const Costing costing(workload, p, plan, use.reach);
+  const Costing costing(workload, p, plan, use.path);
   StepCosts costs(plan.ranks.size());
   OfSteps<MessageCost> messages(plan.ranks.size());
   Busy busiest, all;
@@ -211,10 +211,10 @@ Prediction predict(const Algorithm& algorithm, const Workload& workload, const P
   result.ns =
       p.machine.call_ns +
       std::pow(std::pow(time, kSharpness) + std::pow(result.memory_ns, kSharpness), 1 / kSharpness);
-  if (use.reach.windows) result.ns += p.machine.window_ns;
+  if (use.path.windows) result.ns += p.machine.window_ns;
   // Calls over links need not wait for each other; this one waits for its readers. Where ranks
   // share cores, each way there and back takes a turn of the others.
-  if (use.reach.shares_tmp() && p.ranks_of_a_host() > p.cores) {
+  if (use.path.shares_tmp() && p.ranks_of_a_host() > p.cores) {
     const Hops hops = algorithm.hops(placed(algorithm, request, layout));
     result.ns += 2 * (hops.inside + hops.across) * p.machine.switch_ns;
   }

@@ -289,8 +289,8 @@ TEST(PlanNeeds, AreWhatThePlanUses) {
   EXPECT_EQ(needs.channels, 255U);
   EXPECT_EQ(needs.lane_links, 2U * 255);
   EXPECT_EQ(needs.operands, 4U);
-  EXPECT_TRUE(needs.link_data);
-  EXPECT_FALSE(needs.windows);
+  EXPECT_TRUE(needs.path.link_data);
+  EXPECT_FALSE(needs.path.windows);
 
   plan = plan_from_text(R"(tutti plan 1
 broadcast sparse  ranks 3  root 0  pieces 2  slots 9  lanes 1  widest 7
@@ -327,7 +327,7 @@ rank 2
 )");
   needs = needs_of(plan);
   EXPECT_EQ(needs.channels, 2U);
-  EXPECT_EQ(needs.tmp_chunks, 5U);
+  EXPECT_EQ(needs.path.tmp_chunks, 5U);
 }
 
 }  // namespace

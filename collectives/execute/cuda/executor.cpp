@@ -34,7 +34,7 @@ std::span<const std::byte> bytes_of(const auto& value) {
 
 std::string unfit(const PlanHeader& plan, const PlanNeeds& needs, const SegmentShape& shape) {
   const std::size_t chunks = std::min(host_slot_bytes(shape), std::size_t{shape.simple_bytes}) / 64;
-  if (plan.collective == Collective::all_to_all_v && needs.windows) {
+  if (plan.collective == Collective::all_to_all_v && needs.path.windows) {
     return "it addresses blocks of other ranks whose sizes these alone know";
   }
   if (plan.format == Format::wide) {
@@ -51,7 +51,7 @@ std::string unfit(const PlanHeader& plan, const PlanNeeds& needs, const SegmentS
     return fmt::format("it has {} links from a rank to another, more than the {} there are",
                        needs.channels, shape.channels);
   }
-  if (needs.link_data && plan.widest > chunks) {
+  if (needs.path.link_data && plan.widest > chunks) {
     return fmt::format("its messages of {} chunks are more than the {} that a slot surely holds",
                        plan.widest, chunks);
   }

@@ -48,7 +48,7 @@ struct DeviceBinding {
   bool canonical = false;
   // Of a user's plan; 0 for ours. The same on all ranks:
   std::uint32_t plan_channels = 0;  // PlanNeeds::channels
-  std::uint32_t tmp_chunks = 0;     // PlanNeeds::tmp_chunks
+  std::uint32_t tmp_chunks = 0;     // DataPath::tmp_chunks
   std::uint64_t signature = 0;      // what all ranks must agree on, hashed
   /// Where the buffers lie for the other ranks' kernels; window 0: their addresses are valid there.
   WindowOffset in_window, out_window;

@@ -36,7 +36,7 @@ struct Traits {
   bool sums = true;            // it does not reduce, or sums, with factors at most
   Protocols allowed;           // as far as the plan and the links leave a choice
   std::uint32_t plan_channels = 1;
-  std::uint32_t tmp_chunks = 0;   // as Reach's (collectives/cut.h)
+  std::uint32_t tmp_chunks = 0;   // as DataPath's (collectives/cut.h)
   std::uint32_t most_blocks = 1;  // blocks that a rank may have
 };
 

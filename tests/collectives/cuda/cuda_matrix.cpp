@@ -213,13 +213,13 @@ DeviceRanks::Bound DeviceRanks::bind(const DeviceCase& c) {
     b.block = block;
     b.largest = largest;
     b.windows = c.algorithm->windows;
-    b.link_data = !c.algorithm->windows || needs_of(whole_plan(c)).link_data;
+    b.link_data = !c.algorithm->windows || needs_of(whole_plan(c)).path.link_data;
     if (c.plan != nullptr) {
       const PlanNeeds needs = needs_of(*c.plan);
-      b.windows = needs.windows;
-      b.link_data = needs.link_data;
+      b.windows = needs.path.windows;
+      b.link_data = needs.path.link_data;
       b.plan_channels = needs.channels;
-      b.tmp_chunks = needs.tmp_chunks;
+      b.tmp_chunks = needs.path.tmp_chunks;
     }
     b.tiles_by_lane = collective == Collective::all_to_all_v;
     b.signature = static_cast<std::uint64_t>(collective) * 1000 + c.bytes;

@@ -55,8 +55,8 @@ TEST(Hosts, EveryPlanIsProvedAndAddressesNoOtherHostIfItMayRun) {
           const PlanNeeds needs = needs_of(plan);
           EXPECT_EQ(use.across, crosses);
           if (!crosses && a.collective != Collective::barrier) {
-            EXPECT_EQ(use.reach.windows, needs.windows);
-            EXPECT_EQ(use.reach.link_data, needs.link_data);
+            EXPECT_EQ(use.path.windows, needs.path.windows);
+            EXPECT_EQ(use.path.link_data, needs.path.link_data);
           }
           for (const bool in_place : {false, true}) {
             if (in_place && !has_in_place(a.collective)) continue;
@@ -108,8 +108,8 @@ TEST(Hosts, TypicalRanksShowWhatAllDo) {
           ASSERT_EQ(use.across, crosses);
           if (crosses) continue;
           const PlanNeeds needs = needs_of(plan);
-          EXPECT_EQ(use.reach.windows, needs.windows);
-          EXPECT_EQ(use.reach.link_data, needs.link_data);
+          EXPECT_EQ(use.path.windows, needs.path.windows);
+          EXPECT_EQ(use.path.link_data, needs.path.link_data);
         }
       }
     }
@@ -159,8 +159,8 @@ TEST(UsersPlans, MayNotAddressMemoryOfAnotherHost) {
     return Plans(1, platform(host), {}, "", true, {}, findings);
   };
   const auto ready = plans({0, 0, 1}).prove(kThroughWindows);
-  EXPECT_TRUE(ready->reach.windows);
-  EXPECT_TRUE(ready->reach.link_data);
+  EXPECT_TRUE(ready->path.windows);
+  EXPECT_TRUE(ready->path.link_data);
   EXPECT_NO_THROW(plans({0, 0, 0}).prove(kThroughWindows));
   try {
     plans({0, 1, 0}).prove(kThroughWindows);
@@ -189,8 +189,8 @@ TEST(Plans, SayTheSameOnAllRanks) {
         call.type = DataType::float32;
         const ReadyPlan& plan = plans.get(call, 1 << 20, Access::windows);
         EXPECT_FALSE(addresses_across(plan.plan, Domains(host)));
-        windows.push_back(plan.reach.windows);
-        link_data.push_back(plan.reach.link_data);
+        windows.push_back(plan.path.windows);
+        link_data.push_back(plan.path.link_data);
         names.push_back(plan.plan.header.algorithm);
       }
       EXPECT_EQ(windows, std::vector<bool>(host.size(), windows.front()));
