@@ -373,6 +373,18 @@ WindowMemory find_window(const void* pointer, std::size_t bytes) {
   return *found;
 }
 
+WindowMemory duplicate_window(const void* pointer, std::uint32_t id) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  const auto after = r.by_base.upper_bound(static_cast<const std::byte*>(pointer));
+  if (after == r.by_base.begin()) return {};
+  WindowMemory w = std::prev(after)->second;
+  if (w.id != id) return {};
+  w.fd = fcntl(w.fd, F_DUPFD_CLOEXEC, 0);
+  if (w.fd < 0) throw_system_error("a window's descriptor cannot be duplicated", errno);
+  return w;
+}
+
 void add_observer(WindowObserver& observer) {
   Registry& r = registry();
   const std::lock_guard lock(r.observers_mutex);

@@ -180,6 +180,28 @@ TEST(MemoryUse, StagingIsCountedAndFreed) {
   });
 }
 
+TEST(MemoryUse, TmpOfARankOfThisProcessIsReadWhereItIsNow) {
+  // It may come to lie where it was before, in other memory.
+  const Environment environment(Variables{{"TUTTI_ALGORITHM", "shared"}});
+  test::run_thread_ranks(4, [](Communicator& comm) {
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    for (int call = 0; call < 24; ++call) {
+      const int root = call % comm.size();
+      const std::size_t count = call < 12 ? std::size_t{100} << call : 30'000;
+      std::vector<std::int32_t> in(count), sent(count), all(ranks * count);
+      for (std::size_t i = 0; i < count; ++i) in[i] = value(comm.rank(), i, call);
+      comm.broadcast(in.data(), sent.data(), count, DataType::int32, root);
+      comm.all_gather(in.data(), all.data(), count, DataType::int32);
+      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(sent[i], value(root, i, call));
+      for (std::size_t i = 0; i < ranks * count; ++i) {
+        ASSERT_EQ(all[i], value(static_cast<int>(i / count), i % count, call));
+      }
+      expect_right_sums(comm, call);
+      if (call % 2 == 1) comm.release_memory();
+    }
+  });
+}
+
 TEST(MemoryUse, OneRankHasNothingToGiveBack) {
   test::run_thread_ranks(1, [](Communicator& comm) {
     expect_right_sums(comm, 0);

@@ -243,7 +243,7 @@ class Operation {
   /// `buffer` of rank `peer` lies in `window`, if that is there.
   static void map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window);
   /// tmp of another rank of this process, which stays as long as the result.
-  static Peer::Buffer kept(std::byte* tmp);
+  static Peer::Buffer keep(std::byte* tmp, std::uint32_t window);
   void describe_buffers();
   /// Puts staged buffers into the place of so many bytes of the user's, until finish(): the others
   /// cannot address these, though the ranks rely on that (Agreement).

@@ -33,8 +33,12 @@ void Operation::describe_buffers() {
   const auto describe = [&](int which, std::byte* base, std::size_t bytes) {
     mine_.at[which] = mine_here_.at[which] = reinterpret_cast<std::uint64_t>(base);
     const std::uint32_t announced = std::exchange(mine_.window[which], 0);
-    if (base == nullptr || group_.one_process()) return true;
+    mine_here_.window[which] = 0;
+    const bool kept = which == kTmpBuffer && !binding_->buffers;
+    if (base == nullptr || (group_.one_process() && !kept)) return true;
     const WindowMemory w = find_window(base, bytes);
+    if (kept) mine_here_.window[which] = w.id;
+    if (group_.one_process()) return true;
     if (w.id == 0) return bytes == 0 || group_.cma_everywhere();
     if (w.id != announced) group_.host_peers().announce(w, group_.members());
     in_heap = in_heap || w.heap;
@@ -93,7 +97,8 @@ void Operation::learn(int peer, const std::byte* payload) {
   BufferAddresses a;
   std::memcpy(&a, payload, sizeof a);
   Peer& p = known(peer);
-  // A window's id is never another one's, so what was found for it stays right.
+  // A window's id is never another one's, so what was found for it stays right. (tmp of this
+  // process has one as well: other memory may lie at the same address later.)
   if (a == p.said) return;
   p.said = a;
   const auto locate = [&](int which) -> Peer::Buffer {
@@ -104,8 +109,7 @@ void Operation::learn(int peer, const std::byte* payload) {
       auto* const there = reinterpret_cast<std::byte*>(address);
       // The user keeps buffers; tmp is kept here, as its owner may free it when its call has
       // failed.
-      if (which == kTmpBuffer && there != nullptr && !binding_->buffers) return kept(there);
-      return {there, 0, SIZE_MAX, 0, nullptr};
+      return window != 0 ? keep(there, window) : Peer::Buffer{there, 0, SIZE_MAX, 0, nullptr};
     }
     Peer::Buffer buffer{nullptr, address, 0, window, nullptr};
     if (!group_.same_host(peer)) return buffer;  // no step of the plan addresses it
@@ -117,9 +121,10 @@ void Operation::learn(int peer, const std::byte* payload) {
   p.buffers = {locate(0), locate(1), locate(kTmpBuffer)};
 }
 
-Operation::Peer::Buffer Operation::kept(std::byte* tmp) {
-  const WindowMemory w = find_window(tmp, 1);
-  auto mapping = SharedMemory::map(FileDescriptor(fcntl(w.fd, F_DUPFD_CLOEXEC, 0)), w.bytes);
+Operation::Peer::Buffer Operation::keep(std::byte* tmp, std::uint32_t window) {
+  const WindowMemory w = duplicate_window(tmp, window);
+  if (w.id == 0) return {nullptr, 0, 0, window, nullptr};  // that matters to a step that uses it
+  auto mapping = SharedMemory::map(FileDescriptor(w.fd), w.bytes);
   const auto at = static_cast<std::size_t>(tmp - w.base);
   return {mapping->data() + at, 0, w.bytes - at, 0, std::move(mapping)};
 }
@@ -141,8 +146,11 @@ std::shared_ptr<SharedMemory> wait_for_window(RankGroup& group, int peer, std::u
   const int member = group.member(peer);
   std::shared_ptr<SharedMemory> found;
   const auto is_there = [&] {
-    if ((found = group.host_peers().find_window(member, window))) return true;
-    if (const std::string trouble = group.host_peers().window_trouble(member, window);
+    // In this process it is there at once, or gone: its owner's call has failed.
+    const bool may_come = !group.same_process(peer);
+    if (may_come && (found = group.host_peers().find_window(member, window))) return true;
+    if (const std::string trouble =
+            may_come ? group.host_peers().window_trouble(member, window) : "";
         !trouble.empty()) {
       throw Error(ErrorCode::system,
                   fmt::format("rank {} cannot map window {} of rank {}: {}", group.rank(), window,
