@@ -158,6 +158,10 @@ void check_call(const Call& call, int rank, int ranks) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} is no collective", static_cast<int>(call.collective)));
   }
+  if (call.timeout.count() < 0) {
+    refuse(call, fmt::format("a timeout of {} ns is negative; 0 means Options::timeout",
+                             call.timeout.count()));
+  }
   if (call.collective == Collective::barrier) return;
   if (!is_valid(call.type)) {
     refuse(call, fmt::format("{} is no data type", static_cast<int>(call.type)));

@@ -79,10 +79,10 @@ Error Window::Impl::closed_by(int r) const {
           r};
 }
 
-void Window::Impl::check(const WindowCall& call) const {
+void Window::Impl::check(const WindowCall& call, const char* question) const {
   const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{} of window {}: {}", name_of(call.kind), number, why));
+    const std::string_view what = question != nullptr ? question : name_of(call.kind);
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} of window {}: {}", what, number, why));
   };
   if (ended) {
     throw Error(ErrorCode::invalid_usage,
@@ -93,6 +93,10 @@ void Window::Impl::check(const WindowCall& call) const {
   if (call.peer < 0 || static_cast<std::size_t>(call.peer) >= peers.size()) {
     refuse(fmt::format("peer {} is out of range: the communicator has ranks 0 to {}", call.peer,
                        peers.size() - 1));
+  }
+  if (call.timeout.count() < 0) {
+    refuse(fmt::format("a timeout of {} ns is negative; 0 means Options::timeout",
+                       call.timeout.count()));
   }
   const bool has_signal = call.kind != WindowCall::Kind::put || call.signals;
   if (has_signal && (call.index < 0 || call.index >= kSignals)) {
@@ -217,13 +221,13 @@ void Window::Impl::wait_for(std::unique_ptr<Condition> condition,
 
 std::size_t Window::bytes_of(int peer) const {
   Impl& i = impl();
-  i.check({.kind = WindowCall::Kind::signal, .peer = peer});
+  i.check({.kind = WindowCall::Kind::signal, .peer = peer}, "bytes_of");
   return i.peers[static_cast<std::size_t>(peer)].bytes;
 }
 
 std::byte* Window::map(int peer) const {
   Impl& i = impl();
-  i.check({.kind = WindowCall::Kind::signal, .peer = peer});
+  i.check({.kind = WindowCall::Kind::signal, .peer = peer}, "map");
   return i.peers[static_cast<std::size_t>(peer)].memory;
 }
 

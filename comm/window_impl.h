@@ -26,8 +26,9 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Throws where the window, or its communicator, is of no use, or the call is wrong.
-  void check(const WindowCall& call) const;
+  /// Throws where the window, or its communicator, is of no use, or the call is wrong. Errors name
+  /// the call, or `question` where it only asks about a peer.
+  void check(const WindowCall& call, const char* question = nullptr) const;
   /// Does what can be done of a checked call. Null: that was all; else what is left to wait for.
   std::unique_ptr<Condition> issue(const WindowCall& call);
   /// Throws, before anything has happened, where a checked call would have to wait on the engine's

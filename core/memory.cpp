@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -154,6 +155,19 @@ bool is_own(std::uintptr_t begin, std::uintptr_t end) {
   return begin >= end;
 }
 
+/// Whether some of [begin, end) is this thread's stack. The kernel names the first thread's alone;
+/// the stacks of other threads look like any memory.
+bool is_on_own_stack(std::uintptr_t begin, std::uintptr_t end) {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return false;
+  void* lowest = nullptr;
+  std::size_t bytes = 0;
+  pthread_attr_getstack(&attributes, &lowest, &bytes);
+  pthread_attr_destroy(&attributes);
+  const auto stack = reinterpret_cast<std::uintptr_t>(lowest);
+  return begin < stack + bytes && stack < end;
+}
+
 /// From memory into memfd `fd`, or out of it. The kernel copies: a sanitizer would object to what
 /// the user's memory may contain.
 bool copy(long system_call, int fd, std::byte* memory, std::size_t bytes) {
@@ -290,9 +304,7 @@ std::span<std::byte> register_memory(void* pointer, std::size_t bytes) {
       refuse(pointer, bytes, "some of its pages are in a window already");
     }
   }
-  // The kernel names the first thread's stack alone.
-  const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  if (!is_own(begin, end) || (begin <= frame && frame < end)) {
+  if (!is_own(begin, end) || is_on_own_stack(begin, end)) {
     refuse(pointer, bytes,
            "only memory of the process's own can become a window: writable, from malloc() or an "
            "anonymous mmap(), and no stack");

@@ -51,6 +51,15 @@ TEST_P(PutEnds, WrongArgumentsAreRefusedByTheCallerAlone) {
       expect([&] { window.put_signal(1, 0, data, 1, 16); }, "signal 16 is out of range");
       expect([&] { window.signal(1, -1); }, "signal -1 is out of range");
       expect([&] { window.wait_signal(1, 1, 16); }, "signal 16 is out of range");
+      expect([&] { (void)window.bytes_of(2); }, "bytes_of of window 1: peer 2 is out of range");
+      expect(
+          [&] {
+            window.run({.kind = WindowCall::Kind::wait_signal,
+                        .peer = 1,
+                        .count = 1,
+                        .timeout = std::chrono::nanoseconds(-1)});
+          },
+          "a timeout of -1 ns is negative");
       expect([&] { window.wait_signal(1, UINT64_MAX); }, "more than anybody can give");
       expect([&] { window.start({.peer = 7}); }, "peer 7");
       expect([&] { comm.window(nullptr, 5); }, "memory is null");

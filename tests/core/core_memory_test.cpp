@@ -180,6 +180,11 @@ TEST(RegisteredMemory, ThatIsNotTheProcessesOwnIsRefused) {
   EXPECT_NE(refusal(some.data(), SIZE_MAX).find("there is no such memory"), std::string::npos);
   alignas(4096) char on_stack[4 * 4096] = {};
   EXPECT_NE(refusal(on_stack, sizeof on_stack).find("no stack"), std::string::npos);
+  std::jthread([] {  // whose stack looks like any memory
+    alignas(4096) char of_thread[4 * 4096] = {};
+    EXPECT_NE(refusal(of_thread, sizeof of_thread).find("no stack"), std::string::npos);
+  })
+      .join();
   static const std::array<char, 1 << 16> constant{1};
   EXPECT_NE(refusal(const_cast<char*>(constant.data()), constant.size()).find("process's own"),
             std::string::npos);

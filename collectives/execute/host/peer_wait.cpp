@@ -27,7 +27,10 @@ constexpr auto kQuestionEvery = milliseconds(1000);  // at least
 // that still waits for it.
 constexpr auto kNews = milliseconds(300);
 
-double seconds(Time::duration d) { return std::chrono::duration<double>(d).count(); }
+std::string duration_text(std::chrono::nanoseconds d) {
+  const double seconds = std::chrono::duration<double>(d).count();
+  return seconds < 0.1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.1f} s", seconds);
+}
 
 /// The text of a report.
 std::string report(RankGroup& group, const Awaited& a, const std::string& doing, int late,
@@ -39,8 +42,8 @@ std::string report(RankGroup& group, const Awaited& a, const std::string& doing,
   };
   std::string text = fmt::format("rank {} has ", group.rank());
   text += a.where.empty()
-              ? fmt::format("waited {:.1f} s for rank {} to {}", seconds(waited), a.peer, a.what)
-              : fmt::format("been {} for {:.1f} s", doing, seconds(waited));
+              ? fmt::format("waited {} for rank {} to {}", duration_text(waited), a.peer, a.what)
+              : fmt::format("been {} for {}", doing, duration_text(waited));
   text +=
       fmt::format("; that rank's {}{}{}", newest(a.peer), group.diagnostics().refusal_text(a.peer),
                   group.diagnostics().refusal_text(group.rank()));
@@ -115,10 +118,10 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
   const auto late = [&] { return group.diagnostics().asked_end_of_line(a.peer, now - waited / 2); };
   if (timeout.count() > 0 && waited > timeout) {
     const int culprit = late();
-    group.liveness().fail({ErrorCode::timed_out, culprit,
-                           fmt::format("{}: the timeout of {:.1f} s has passed{}",
-                                       report(group, a, doing, culprit, waited), seconds(timeout),
-                                       timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
+    group.liveness().fail(
+        {ErrorCode::timed_out, culprit,
+         fmt::format("{}: the timeout of {} has passed{}", report(group, a, doing, culprit, waited),
+                     duration_text(timeout), timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
   } else if (!still.reported && policy.report_after.count() > 0 && waited > policy.report_after) {
     still.reported = true;
     log().warn("{}; still waiting", report(group, a, doing, late(), waited));
