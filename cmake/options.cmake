@@ -98,6 +98,10 @@ function(tutti_options target)
     target_compile_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer
                                              -fno-sanitize-recover=all)
     target_link_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE})
+    if(TUTTI_SANITIZE MATCHES address)
+      # It warns of what std::regex does to its std::function.
+      target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
+    endif()
     if(TUTTI_SANITIZE MATCHES thread)
       # It does not see fences. Where there is one, it orders accesses to other ranks' memory.
       target_compile_options(${target} PRIVATE -Wno-tsan)
