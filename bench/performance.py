@@ -86,7 +86,8 @@ def ratios(by_memory):
     """The best peer's time / Tutti's, of several collectives: a column for each size."""
     rows = []
     for memory, found in by_memory.items():
-        rows += [[f"{collective}, {memory}", *map(ratio, sizes.values())] for collective, sizes in found.items()]
+        kind = "`--windows`" if memory == "heap" else memory
+        rows += [[f"{collective}, {kind}", *map(ratio, sizes.values())] for collective, sizes in found.items()]
     sizes = next(iter(next(iter(by_memory.values())).values()))
     return table(["", *map(size_of, sizes)], sorted(rows))
 
