@@ -43,8 +43,9 @@ struct Context {
 };
 [[maybe_unused]] int init(void** context, std::uint64_t, Config* config, Logger log,
                           Profiler profiler) {
-  *context = new Context{config};
-  return init(log, profiler);
+  const int status = init(log, profiler);
+  if (status == kSuccess) *context = new Context{config};
+  return status;
 }
 [[maybe_unused]] int finalize(void* context) {
   auto* const c = static_cast<Context*>(context);
