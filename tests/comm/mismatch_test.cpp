@@ -193,7 +193,7 @@ TEST(Mismatch, OfUnevenCountsNamesBothCounts) {
     const std::string count = fmt::format("the count for rank {} is {} on rank ", at, odd[at]);
     const std::string other = fmt::format("but {} on rank ", odd[at]);
     run_thread_ranks(3, [&](Communicator& c) {
-      std::vector<float> mine(9), got(9);
+      std::vector<float> mine(10), got(10);
       const Counts counts = c.rank() == 2 ? odd : Counts{2, 3, 4};
       for (const bool gathers : {true, false}) {
         Communicator part = c.split(0, 0);
