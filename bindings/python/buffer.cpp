@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <typeinfo>
 #include <utility>
 
 namespace tutti::python {
@@ -195,10 +196,20 @@ bool is_contiguous(std::span<const std::int64_t> shape, std::span<const std::int
   return true;
 }
 
-std::size_t product(std::span<const std::int64_t> shape) {
-  std::size_t count = 1;
-  for (const std::int64_t n : shape) count *= static_cast<std::size_t>(n);
-  return count;
+/// The elements of an array of `shape`, `element` bytes each.
+std::size_t count_of(std::span<const std::int64_t> shape, std::size_t element,
+                     const char* argument) {
+  std::int64_t count = 1, bytes = 0;
+  for (const std::int64_t n : shape) {
+    if (n < 0 || __builtin_mul_overflow(count, n, &count)) {
+      refuse(fmt::format("{} has no possible shape: ({})", argument, fmt::join(shape, ", ")));
+    }
+  }
+  if (__builtin_mul_overflow(count, static_cast<std::int64_t>(element), &bytes)) {
+    refuse(fmt::format("{} has more bytes than there are: shape ({})", argument,
+                       fmt::join(shape, ", ")));
+  }
+  return static_cast<std::size_t>(count);
 }
 
 }  // namespace
@@ -269,7 +280,21 @@ bool Buffer::take_array_interface(nb::handle object, Access access, const char* 
     on_gpu_ = !interface.is_none();
   }
   if (!nb::isinstance<nb::dict>(interface)) return false;
-  const auto said = nb::cast<nb::dict>(interface);
+  try {
+    read_array_interface(object, nb::cast<nb::dict>(interface), access, argument);
+  } catch (const std::bad_cast&) {
+    refuse(fmt::format("the __array_interface__ of {} is not as numpy defines it", argument));
+  }
+  return true;
+}
+
+void Buffer::read_array_interface(nb::handle object, const nb::dict& said, Access access,
+                                  const char* argument) {
+  for (const char* key : {"data", "typestr", "shape"}) {
+    if (!said.contains(key)) {
+      refuse(fmt::format("the __array_interface__ of {} has no {}", argument, key));
+    }
+  }
   const auto data = nb::cast<nb::tuple>(said["data"]);
   if (access == Access::write && nb::cast<bool>(data[1])) refuse_read_only(argument);
   const auto typestr = nb::cast<nb::str>(said["typestr"]);
@@ -288,9 +313,8 @@ bool Buffer::take_array_interface(nb::handle object, Access access, const char* 
     if (!is_contiguous(shape_, strides, element_.bytes)) refuse_gaps(argument);
   }
   data_ = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(data[0]));
-  count_ = product(shape_);
+  count_ = count_of(shape_, element_.bytes, argument);
   owner_ = nb::borrow(object);
-  return true;
 }
 
 bool Buffer::take_dlpack(nb::handle object, Access access, const char* argument) {
@@ -316,7 +340,7 @@ bool Buffer::take_dlpack(nb::handle object, Access access, const char* argument)
   if (access == Access::write && writeable.is(Py_False)) refuse_read_only(argument);
   element_ = from_dlpack(array.dtype());
   data_ = static_cast<std::byte*>(const_cast<void*>(array.data()));
-  count_ = product(shape_);
+  count_ = count_of(shape_, element_.bytes, argument);
   owner_ = nb::borrow(object);
   return true;
 }

@@ -52,6 +52,8 @@ class Buffer {
   Buffer() = default;
   bool take_buffer(nb::handle object, Access access, const char* argument);
   bool take_array_interface(nb::handle object, Access access, const char* argument);
+  void read_array_interface(nb::handle object, const nb::dict& said, Access access,
+                            const char* argument);
   bool take_dlpack(nb::handle object, Access access, const char* argument);
   void check_opaque(nb::handle object, const char* argument) const;
 

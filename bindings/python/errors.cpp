@@ -25,10 +25,15 @@ void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
   } catch (const Error& e) {
-    if (PyErr_Occurred() != nullptr) return;  // this error of Python's interrupted the call
-    nb::object made = nb::module_::import_("tutti.errors")
-                          .attr("_make")(std::string(name(e.code())).c_str(), e.what(), e.rank());
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+    // An error of Python's, such as Ctrl-C's, comes first; its handler may also run in _make().
+    if (PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0) return;
+    try {
+      nb::object made = nb::module_::import_("tutti.errors")
+                            .attr("_make")(std::string(name(e.code())).c_str(), e.what(), e.rank());
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+    } catch (nb::python_error& raised) {
+      raised.restore();
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "core/error.h"
@@ -17,8 +18,12 @@ using namespace nb::literals;
 using std::chrono::nanoseconds;
 
 nanoseconds to_nanoseconds(double seconds) {
+  if (std::isnan(seconds)) {
+    PyErr_SetString(PyExc_ValueError, "the timeout is not a number");
+    throw nb::python_error();
+  }
   return std::chrono::duration_cast<nanoseconds>(
-      std::chrono::duration<double>(std::min(seconds, 1e9)));
+      std::chrono::duration<double>(std::clamp(seconds, -1e9, 1e9)));
 }
 
 nb::any PythonFuture::wait(std::optional<double> timeout) {

@@ -1,7 +1,10 @@
 """What is wrong with a call is said in one sentence, by an exception of the right class."""
 
 import ctypes
+import os
+import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -21,9 +24,22 @@ class Uneven:
     __array_interface__ = {**memory.__array_interface__, "shape": (2,), "strides": (6,), "typestr": "<f4"}
 
 
+def described(**said):
+    """An array of which `said` is said."""
+    array = np.zeros(4, "f4")
+    interface = {key: value for key, value in {**array.__array_interface__, **said}.items() if value is not None}
+    return type("Described", (), {"memory": array, "__array_interface__": interface})()
+
+
 @pytest.mark.parametrize(
     "call, exception, text",
     [
+        (lambda c: c.all_reduce(described(shape=(2**62 + 1, 4))), BufferError, "no possible shape"),
+        (lambda c: c.all_reduce(described(shape=(2**62,))), BufferError, "more bytes than there are"),
+        (lambda c: c.all_reduce(described(shape=(-4,))), BufferError, "no possible shape"),
+        (lambda c: c.all_reduce(described(shape="x", typestr=7)), BufferError, "not as numpy defines it"),
+        (lambda c: c.all_reduce(described(typestr=None)), BufferError, "has no typestr"),
+        (lambda c: c.all_reduce(np.ones(1), async_op=True).wait(float("nan")), ValueError, "not a number"),
         (lambda c: c.all_reduce([1, 2]), TypeError, "x is a list"),
         (lambda c: c.all_reduce(None), TypeError, "NoneType"),
         (lambda c: c.all_reduce(np.ones((4, 4))[:, ::2]), BufferError, "not contiguous"),
@@ -176,3 +192,21 @@ def test_two_threads_in_one_communicator():
 
     told = threading.Event()
     run_threads(2, body)
+
+
+def test_ctrl_c_is_not_lost_in_an_error_of_its_moment():
+    for _ in range(20):
+        waiting, other = tutti.Communicator.create_local(2)
+
+        def end(other=other):
+            os.kill(os.getpid(), signal.SIGINT)
+            other.abort("no more")
+
+        thread = threading.Thread(target=end)
+        with pytest.raises((KeyboardInterrupt, tutti.Error)) as caught:
+            thread.start()
+            waiting.barrier()
+        thread.join()
+        if caught.type is not KeyboardInterrupt:  # the error came first
+            with pytest.raises(KeyboardInterrupt):
+                time.sleep(5)
