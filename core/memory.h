@@ -21,8 +21,8 @@ void deallocate(void* pointer) noexcept;
 /// last byte begins and ends with a page. Call unregister_memory() before you free the memory;
 /// until then children of fork() share the pages. No thread may write to them during the call, and
 /// no device may have pinned them before. Throws Error(invalid_argument) if there is no whole page,
-/// if the memory is not the process's own, writable and anonymous (mapped files, the stack), or if its
-/// pages are in a window already. Throws Error(system) if the system refuses. Thread-safe.
+/// if the memory is not the process's own, writable and anonymous (mapped files, the stack), or if
+/// its pages are in a window already. Throws Error(system) if the system refuses. Thread-safe.
 std::span<std::byte> register_memory(void* pointer, std::size_t bytes);
 /// Makes the pages ordinary ones again, with their contents. `pointer`: the registered one; any
 /// other is ignored. No operation may use the pages, and no thread may write to them, during the

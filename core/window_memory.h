@@ -19,8 +19,8 @@ struct WindowMemory {
 /// when the thread asks for one of its last four windows again.
 WindowMemory find_window(const void* pointer, std::size_t bytes);
 
-/// Window `id`, which holds `pointer`, with a descriptor that is the caller's; id 0 where it is gone.
-/// Thread-safe.
+/// Window `id`, which holds `pointer`, with a descriptor that is the caller's; id 0 where it is
+/// gone. Thread-safe.
 WindowMemory duplicate_window(const void* pointer, std::uint32_t id);
 
 /// Keeps a fork() from making the heap private while a call uses it. A thread holds the heap before
