@@ -4,8 +4,7 @@
     bench/performance.py build [--rounds 7] [--slice 12] [--page docs/performance.md]
 
 BUILD has to know the newest MPIs (`make compare` installs them). Each table is one or more runs of `tutti compare`,
-whose programs take turns; those between hosts need root and iproute2. The machine is to be idle: it takes about
-twenty minutes. The tables replace what is between the two marks in the page; without --page they are printed.
+whose programs take turns; those between hosts need root and iproute2. The machine is to be idle for some minutes. The tables replace what is between the two marks in the page; without --page they are printed.
 """
 import argparse
 import datetime
@@ -18,7 +17,7 @@ import tempfile
 from programs import run
 
 PEERS = {"intelmpi": "Intel MPI", "openmpi5": "Open MPI 5", "mpich5": "MPICH 5"}
-MEMORY = {"window": "window memory", "heap": "malloc under `tutti run --windows`", "malloc": "malloc memory"}
+MEMORY = {"window": "window memory", "heap": "`--windows`", "malloc": "malloc memory"}
 OTHERS = ["all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send_recv"]
 MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
 
@@ -71,14 +70,14 @@ class Measured:
 def times(by_memory):
     """All libraries' times of one collective: a column for each size."""
     first = next(iter(by_memory.values()))
-    rows = [[f"Tutti, {MEMORY.get(memory, memory)}", *(figure(r["tutti_us"]) for r in sizes.values())]
+    rows = [[f"Tutti, {memory}", *(figure(r["tutti_us"]) for r in sizes.values())]
             for memory, sizes in by_memory.items()]
     rows += [[name, *(figure(r["peers"].get(peer)) for r in first.values())] for peer, name in PEERS.items()]
     for memory, sizes in by_memory.items():
-        rows.append([f"best peer / Tutti, {MEMORY.get(memory, memory)}", *map(ratio, sizes.values())])
+        rows.append([f"best peer / Tutti, {memory}", *map(ratio, sizes.values())])
     for memory, sizes in by_memory.items():
         if any(r["of_limit"] for r in sizes.values()):
-            rows.append([f"of the limit, {MEMORY.get(memory, memory)}", *map(limit, sizes.values())])
+            rows.append([f"of the limit, {memory}", *map(limit, sizes.values())])
     return table(["us", *map(size_of, first)], rows)
 
 
@@ -86,15 +85,14 @@ def ratios(by_memory):
     """The best peer's time / Tutti's, of several collectives: a column for each size."""
     rows = []
     for memory, found in by_memory.items():
-        kind = "`--windows`" if memory == "heap" else memory
-        rows += [[f"{collective}, {kind}", *map(ratio, sizes.values())] for collective, sizes in found.items()]
+        rows += [[f"{collective}, {memory}", *map(ratio, sizes.values())] for collective, sizes in found.items()]
     sizes = next(iter(next(iter(by_memory.values())).values()))
     return table(["", *map(size_of, sizes)], sorted(rows))
 
 
 def tables(measured):
     def by_memory(collectives, *options, kinds=tuple(MEMORY)):
-        return {kind: measured.rows(collectives, *options, "--memory", kind) for kind in kinds}
+        return {MEMORY[kind]: measured.rows(collectives, *options, "--memory", kind) for kind in kinds}
 
     few, usual = ["--peers", "intelmpi,openmpi5"], ["--peers", "intelmpi,openmpi5,mpich5"]
     yield "All_reduce, two ranks with a core each (medians in microseconds, and ratios with quartiles):"
