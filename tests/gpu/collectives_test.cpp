@@ -136,7 +136,7 @@ TEST_P(Gpu, GraphsReplay) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Gpu, ::testing::Values(1, 2, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, Gpu, ::testing::Values(1, 2, 3, 4, 8));
 
 class GpuFaults : public Gpu {};
 

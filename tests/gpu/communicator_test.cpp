@@ -1,11 +1,12 @@
 // Communicator on the memory of a GPU: ranks as threads with a stream each, ranks in a group, and
-// captured graphs; collectives and messages. What is refused, and how failures travel, is in
-// device_memory_test.
+// captured graphs; collectives and messages; mistakes that need a GPU. What else is refused, and
+// how failures travel, is in device_memory_test.
 #include "comm/communicator.h"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -262,7 +263,75 @@ TEST_P(GpuCommunicator, MessagesFromThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, GpuCommunicator, ::testing::Values(1, 2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuCommunicator, ::testing::Values(1, 2, 3, 4, 8));
+
+// --- Mistakes of the caller's
+// ---------------------------------------------------------------------
+
+/// What `call` says; "" if nothing.
+template <class F>
+std::string error_of(F call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(GpuMistakes, MemoryOfTheHostAndFreedMemoryAreRefused) {
+  Options options;
+  options.timeout = std::chrono::seconds(20);
+  auto all = Communicator::create_local(1, options);
+  const Rank rank(0);
+  std::vector<std::int32_t> host(kCount);
+  Call call = rank.all_reduce();
+  call.in = host.data();
+  EXPECT_NE(error_of([&] { all[0].run(call, rank.stream); }).find("the input is host memory"),
+            std::string::npos);
+  void* freed = nullptr;
+  check(cudaMalloc(&freed, kCount * sizeof(std::int32_t)));
+  check(cudaFree(freed));
+  call = rank.all_reduce();
+  call.out = freed;
+  EXPECT_NE(error_of([&] { all[0].run(call, rank.stream); }).find("the output is host memory"),
+            std::string::npos);
+  all[0].run(rank.all_reduce(), rank.stream);
+  EXPECT_EQ(rank.wrong(1), 0U);
+}
+
+TEST(GpuMistakes, WithoutMemoryACallFailsAndTheNextCommunicatorWorks) {
+  Options options;
+  options.timeout = std::chrono::seconds(20);
+  const Rank first(0);
+  const Rank second(1);
+  const auto sum = [&](std::vector<Communicator>& all) {
+    group([&] {
+      all[0].run(first.all_reduce(), first.stream);
+      all[1].run(second.all_reduce(), second.stream);
+    });
+  };
+  std::vector<void*> taken;
+  for (std::size_t bytes = std::size_t{64} << 30; bytes >= std::size_t{64} << 10;) {
+    void* more = nullptr;
+    if (cudaMalloc(&more, bytes) == cudaSuccess) {
+      taken.push_back(more);
+    } else {
+      (void)cudaGetLastError();
+      bytes /= 2;
+    }
+  }
+  {
+    auto all = Communicator::create_local(2, options);
+    const std::string text = error_of([&] { sum(all); });
+    EXPECT_NE(text.find("out of memory"), std::string::npos) << text;
+  }
+  for (void* const memory : taken) check(cudaFree(memory));
+  auto all = Communicator::create_local(2, options);
+  sum(all);
+  EXPECT_EQ(first.wrong(2), 0U);
+  EXPECT_EQ(second.wrong(2), 0U);
+}
 
 TEST(GpuPointer, WhoseMemory) {
   int on_stack = 0;

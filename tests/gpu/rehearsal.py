@@ -52,8 +52,11 @@ def write(path, text):
 
 def bundle(root, real_test):
     write(root / "tests/gpu_test", GPU_TEST % {"real": real_test, "fake": " ".join(CASES)})
-    for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv"):
+    for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "alltoall",
+                 "alltoallv", "sendrecv"):
         write(root / f"bin/{name}_perf", PERF)
+    for name in ("torch_nccl", "cupy_nccl"):
+        write(root / f"tests/clients/{name}.py", "")
     write(root / "bin/gpu_copy", GPU_COPY)
     write(root / "bin/tutti", '#!/bin/sh\n[ "$1" != run ] || shift 3\ncase "$1" in *.py|*python*) exit 0 ;; esac\nexec "$@"\n')
 

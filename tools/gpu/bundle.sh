@@ -21,6 +21,7 @@ for test in gpu_test gpu_ipc_test gpu_processes_test gpu_rank gpu_nccl_test cuda
   cp "$build/tests/$test" "$folder/tests"
 done
 cp "$source/tests/bindings/nccl/pynccl.py" "$folder/tests"
+cp -r "$source/tests/gpu/clients" "$folder/tests"
 cp "$source/tools/gpu/gpu-check" "$source/LICENSE" "$folder"
 
 # Everything that they load, but what comes with every Linux and has to fit its kernel or its C++.
