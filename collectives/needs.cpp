@@ -92,7 +92,7 @@ std::string unknown_places(const Plan& plan) {
 }  // namespace
 
 DataPath path_of(std::span<const RankPlan> parts) {
-  DataPath path{.link_data = false};
+  DataPath path{.link_data = false, .from_inputs = true};
   for (const RankPlan& part : parts) {
     path.tmp_chunks = std::max(path.tmp_chunks, part.tmp_chunks);
     for (const Operand& o : part.operands) {
@@ -105,6 +105,12 @@ DataPath path_of(std::span<const RankPlan> parts) {
                                 (std::ranges::any_of(part.destinations(step), &Operand::is_link) ||
                                  std::ranges::any_of(part.sources(step), &Operand::is_link));
                        });
+      path.from_inputs =
+          path.from_inputs && std::ranges::all_of(lane, [&](const Step& step) {
+            return step.count == 0 || std::ranges::all_of(part.sources(step), [](const Operand& o) {
+                     return !o.is_link() && o.space == Space::in;
+                   });
+          });
     }
   }
   return path;

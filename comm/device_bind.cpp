@@ -133,6 +133,7 @@ std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const D
     b.link_data = d.plan->path.link_data;
     b.plan_channels = d.plan->channels;
     b.tmp_chunks = d.plan->path.tmp_chunks;
+    b.from_inputs = d.plan->path.from_inputs;
     b.tiles_by_lane = d.call->collective == Collective::all_to_all_v;
     b.canonical = d.impl->geometry.invariant;
     b.signature = d.hash();

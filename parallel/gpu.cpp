@@ -26,7 +26,9 @@ Gpu::Gpu(const Gpus& gpus, int ordinal, bool computes)
       ordinal_(ordinal),
       name_(fmt::format("GPU {}", ordinal)),
       gpu_(gpus.open(ordinal)),
-      computes_(computes) {}
+      computes_(computes) {
+  if (computes_) gpu_->as_current(gpu_kernels::load);
+}
 
 Gpu::~Gpu() {
   if (sums_ != nullptr) gpu_->deallocate(reinterpret_cast<std::byte*>(sums_));

@@ -49,6 +49,17 @@ void check() {
               std::string("the launch of an engine's kernel: ") + cudaGetErrorString(result));
 }
 
+template <class... Arguments>
+void load_kernel(void (*kernel)(Arguments...)) {
+  cudaFuncAttributes attributes{};  // which are known only once it is loaded
+  cudaFuncGetAttributes(&attributes, kernel);
+  check();
+}
+template <class... Elements>
+void load_each() {
+  (load_kernel(each<Elements>), ...);
+}
+
 template <class Element>
 void launch(const Element& element, std::size_t count, Device::Stream stream) {
   if (count == 0) return;
@@ -79,6 +90,15 @@ gpu_elements::Slice<T> slice_of(const Optimizer::Slice& s) {
 }  // namespace
 
 bool exist() { return true; }
+
+void load() {
+  namespace e = gpu_elements;
+  load_each<e::Convert<float>, e::Convert<double>, e::Add<float>, e::Add<double>,
+            e::CopyRows<uint4>, e::CopyRows<std::uint32_t>, e::CopyRows<std::byte>, e::AdamW<float>,
+            e::AdamW<double>, e::Sgd<float>, e::Sgd<double>>();
+  load_kernel(squares<float>);
+  load_kernel(squares<double>);
+}
 
 void convert(DataType from, const void* in, DataType to, void* out, std::size_t count,
              Device::Stream stream) {

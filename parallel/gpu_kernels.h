@@ -10,6 +10,9 @@ namespace tutti::parallel::gpu_kernels {
 
 /// Whether this build has them. Without them the others throw Error(internal).
 bool exist();
+/// Loads them on the calling thread's GPU. CUDA loads a kernel when it is first launched, and waits
+/// for kernels that run meanwhile: one of another rank's may wait for the rank that launches.
+void load();
 
 /// As the functions of Device; the calling thread's GPU is that of the memory. They throw
 /// Error(system).

@@ -12,6 +12,7 @@ namespace {
 }  // namespace
 
 bool exist() { return false; }
+void load() { refuse(); }
 void convert(DataType, const void*, DataType, void*, std::size_t, Device::Stream) { refuse(); }
 void add(DataType, void*, const void*, unsigned, const void*, std::size_t, Device::Stream) {
   refuse();

@@ -42,6 +42,11 @@ DeviceUnderTest on(CudaDevice& device, cudaStream_t stream) {
           [stream] { check(cudaStreamSynchronize(stream)); }, stream};
 }
 
+/// Whether a rank's buffers are one block, and not one for every rank.
+bool has_one_block(Collective c) {
+  return c == Collective::all_reduce || c == Collective::broadcast || c == Collective::reduce;
+}
+
 class Gpu : public ::testing::TestWithParam<int> {
  protected:
   CudaDevice device{0};
@@ -59,14 +64,42 @@ TEST_P(Gpu, EveryTypeAndOperator) {
   test_every_type_and_operator(all, 20000);
 }
 
+// Each collective, by its algorithms in turn.
+TEST_P(Gpu, EveryCollectiveTypeAndOperator) {
+  DeviceRanks all(on(device, own.stream), GetParam(), kSmallSlots);
+  std::size_t k = 0;
+  for (int c = 0; c < kCollectives; ++c) {
+    std::vector<const Algorithm*> able;
+    for (const Algorithm& a : algorithms()) {
+      if (a.collective == static_cast<Collective>(c) && runs_on_gpus(a)) able.push_back(&a);
+    }
+    if (able.empty()) continue;
+    const int kinds = is_reduction(static_cast<Collective>(c)) ? kReduceKinds : 1;
+    for (int i = 0; i < kDataTypes * kinds; ++i) {
+      for (const bool in_place : {false, true}) {
+        const Algorithm& a = *able[k % able.size()];
+        if (in_place && !has_in_place(a.collective)) continue;
+        DeviceCase once = nth(a, ++k, all.size());
+        once.type = static_cast<DataType>(i / kinds);
+        if (kinds > 1) once.kind = static_cast<ReduceKind>(i % kinds);
+        once.in_place = in_place;
+        once.bytes = 3000 + k;
+        ASSERT_EQ(all.run(once), 0U) << once.text(all.size());
+      }
+    }
+  }
+}
+
 // Slots, copies and protocols as the executor chooses them.
 TEST_P(Gpu, OwnChoice) {
   const int ranks = GetParam();
   DeviceRanks all(on(device, own.stream), ranks, kLarge);
   for (const Algorithm& a : algorithms()) {
     if (!runs_on_gpus(a)) continue;
-    for (const std::size_t bytes : {std::size_t{8}, std::size_t{64} << 10, std::size_t{1} << 20,
-                                    (std::size_t{16} << 20) + 4}) {
+    // The host compares 32 MiB of all ranks in a fraction of a second.
+    const std::size_t blocks = has_one_block(a.collective) ? 1 : static_cast<std::size_t>(ranks);
+    const std::size_t large = (std::size_t{32} << 20) / (blocks * static_cast<std::size_t>(ranks));
+    for (const std::size_t bytes : {std::size_t{8}, large / 512, large / 32, large + 4}) {
       DeviceCase c = nth(a, 7 + 24, ranks);  // float32
       c.protocol.reset();
       c.copies = 0;

@@ -59,11 +59,13 @@ Counts count(const char* algorithm, DataType type, device::Protocol protocol, st
   executed.clear();
   EXPECT_EQ(ranks.run(c), 0U);
   Counts counts;
-  const auto program = kernel_program({type}, 90);
-  const auto& times = executed[program.get()];
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    counts[kind_of(program->ops[i], program->texts[i])] += static_cast<double>(times[i]);
-    counts["all"] += static_cast<double>(times[i]);
+  for (int kind = 0; kind < device::kKernelKinds; ++kind) {  // one of which has run
+    const auto program = kernel_program({type, static_cast<device::KernelKind>(kind)}, 90);
+    const auto& times = executed[program.get()];
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      counts[kind_of(program->ops[i], program->texts[i])] += static_cast<double>(times[i]);
+      counts["all"] += static_cast<double>(times[i]);
+    }
   }
   return counts;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -25,7 +26,9 @@ std::string kernel_text(DataType type, int architecture) {
 }
 
 std::shared_ptr<const Program> kernel_program(std::string_view text, const KernelName& name) {
-  return make_program(text, name.canonical ? "run_in_canonical_order" : "run_plan");
+  constexpr std::array<std::string_view, device::kKernelKinds> kNames{
+      "run_plan", "run_words", "run_windows", "run_in_canonical_order"};
+  return make_program(text, kNames[static_cast<std::size_t>(name.kind)]);
 }
 
 std::shared_ptr<const Program> kernel_program(const KernelName& name, int architecture) {
@@ -90,7 +93,9 @@ void PtxDevice::upload(std::byte* to, std::span<const std::byte> from) {
 void PtxDevice::launch(const device::Launch& launch, DataType type, std::uint32_t blocks,
                        device::Stream) {
   last_blocks = blocks;
-  const KernelName name{type, is_float(type) && launch.rank[0].canonical};
+  KernelName name{type, launch.kernel()};
+  const bool in_order = name.kind == device::KernelKind::canonical;
+  if (in_order ? !is_float(type) : !short_kernels) name.kind = device::KernelKind::any;
   const auto own = programs.find(name);
   const auto program = own != programs.end() ? own->second : kernel_program(name, architecture_);
   if (apart) {

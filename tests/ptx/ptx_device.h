@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "collectives/execute/cuda/device.h"
+#include "collectives/execute/cuda/launch.h"
 #include "tests/ptx/machine.h"
 
 namespace tutti::ptx {
@@ -19,10 +20,10 @@ namespace tutti::ptx {
 std::string ptx_text(std::string_view source, int architecture);
 /// That of a type's kernel.
 std::string kernel_text(DataType type, int architecture);
-/// Which of a type's kernels: floats have a second one, for the canonical order.
+/// Which of a type's kernels. Floats alone have one of the canonical order.
 struct KernelName {
   DataType type = DataType::float32;
-  bool canonical = false;
+  device::KernelKind kind = device::KernelKind::any;
   auto operator<=>(const KernelName&) const = default;
 };
 std::shared_ptr<const Program> kernel_program(std::string_view text, const KernelName& name);
@@ -42,7 +43,8 @@ class PtxDevice : public device::Device {
   /// Each rank's part of a launch is a launch of its own, on a stream of the rank's, and nothing
   /// begins before wait(): then ranks begin when the seed says, and may be launches apart.
   bool apart = false;
-  bool canonical = false;  // the trials ask for the canonical order
+  bool canonical = false;     // the trials ask for the canonical order
+  bool short_kernels = true;  // else the kernel that can do all walks their plans too
   void wait();
 
   std::byte* allocate(std::size_t bytes) override;

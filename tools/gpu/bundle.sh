@@ -14,7 +14,7 @@ most_bytes=60000000
 
 rm -rf "$folder" "$folder.tar.gz"
 mkdir -p "$folder/bin" "$folder/lib" "$folder/tests"
-cp "$build"/bin/tutti "$build"/bin/*_perf "$build"/bin/gpu_copy "$folder/bin"
+cp "$build"/bin/tutti "$build"/bin/*_perf "$build"/bin/gpu_copy "$build"/bin/gpu_latency "$folder/bin"
 cp -P "$build"/lib/libtutti.so* "$build"/lib/libtutti_parallel.so* "$build"/lib/libnccl.so* "$folder/lib"
 for test in gpu_test gpu_ipc_test gpu_processes_test gpu_rank gpu_nccl_test cuda_combine_test \
     cuda_host_test; do

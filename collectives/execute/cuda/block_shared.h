@@ -21,8 +21,6 @@ struct OpenEnd {
   std::uint32_t count;  // where in our segment `first` comes from; touched by this lane alone
 };
 
-inline constexpr std::size_t kPlanInShared = 10 << 10;
-
 struct BlockShared {
   // What the block walks; here rather than in registers, which the moves need. The compiler would
   // keep all that follows from the kernel's parameters in registers as well, so they are here too.
@@ -43,8 +41,10 @@ struct BlockShared {
   alignas(16) std::byte plan[kPlanInShared];
 
   TUTTI_HD const PlanBlock& header() const { return *reinterpret_cast<const PlanBlock*>(plan); }
-  /// Its copies share out the tiles of a plan; messages have one copy.
-  TUTTI_HD std::uint32_t tile(std::uint32_t round) const { return copy + round * header().copies; }
+  /// Its copies share out the tiles of a plan, or each tile; messages have one copy.
+  TUTTI_HD std::uint32_t tile(std::uint32_t round) const {
+    return header().shares_tiles != 0 ? round : copy + round * header().copies;
+  }
   TUTTI_HD State* state() const { return reinterpret_cast<State*>(rank.segment); }
 };
 static_assert(sizeof(BlockShared) <= std::size_t{48} << 10);
@@ -73,12 +73,12 @@ struct StepMessage {
 };
 
 /// A use of the plan, of an action with that check, after so many tiles of its block.
-TUTTI_HD StepMessage message_of(const BlockShared& shared, std::uint32_t use, std::uint32_t round,
-                                std::uint32_t check) {
+TUTTI_HD StepMessage message_of(const BlockShared& shared, const Use* uses, const End* lane_ends,
+                                std::uint32_t use, std::uint32_t round, std::uint32_t check) {
   StepMessage m;
   m.use = use;
-  const Use u = shared.uses[use];
-  m.plan = &shared.lane_ends[u.end];
+  const Use u = uses[use];
+  m.plan = &lane_ends[u.end];
   m.end = const_cast<OpenEnd*>(&shared.ends[u.end]);
   m.number = m.end->first + std::uint64_t{round} * m.plan->per_tile + u.ordinal + 1;
   m.slot = static_cast<std::uint32_t>(m.number) & (shared.shape.slots - 1);
@@ -154,7 +154,7 @@ TUTTI_COLD Patience judge(const BlockShared& shared, std::uint32_t looks, Patien
   std::uint64_t expected = 0;
   std::uint64_t found = 0;
   if (trouble != Trouble::window && whom < whom_rank(0)) {
-    const StepMessage m = message_of(shared, whom, round, check);
+    const StepMessage m = message_of(shared, shared.uses, shared.lane_ends, whom, round, check);
     const std::uint64_t says = load_relaxed(m.header());
     if (m.plan->sends == 0 && m.is_other(says)) {
       trouble = Trouble::mismatch;

@@ -16,7 +16,8 @@ namespace tutti::device {
 
 /// From byte `first` on, 8 bytes at a time; in LL these are two words, each with its own flag.
 /// `wait` says whether to look again for a target; each wait begins a new one (lane_links.h).
-template <class E, class Block, class Wait>
+/// `kSlots`: whether targets may be slots of LL.
+template <class E, bool kSlots = true, class Block, class Wait>
 TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t first,
                          const Wait& wait) {
   using Wide = typename E::Wide;
@@ -31,7 +32,8 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
   const bool product = m.reduction.kind == ReduceKind::prod;
   const bool is_tree = kTree && m.sources > 3 && (is_sum(m.reduction.kind) || product);
   TUTTI_NO_UNROLL
-  for (std::uint32_t at = first + block.thread() * 8; at < m.bytes; at += block.threads() * 8) {
+  for (std::uint32_t at = first + (m.part * block.threads() + block.thread()) * 8; at < m.bytes;
+       at += m.parts * block.threads() * 8) {
     const std::uint32_t n = m.bytes - at < 8 ? m.bytes - at : 8;
     Widened<E, 8> sum{};
     [[maybe_unused]] Tree tree;
@@ -47,7 +49,7 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
         if (s + k >= m.sources) continue;
         const Target& t = m.source(s + k);
         // relaxed: data and flag are one word.
-        if (t.is_slot()) {
+        if (kSlots && t.is_slot()) {
           pack[k] = load_pair(reinterpret_cast<const std::uint64_t*>(t.pointer + 2 * at));
         } else if (t.has_word(n)) {
           pack[k].first = load<std::uint64_t>(t.pointer + at);
@@ -59,7 +61,7 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
       for (; s < end; ++s) {
         const Target& t = m.source(s);
         result = pack[0].first;
-        if (t.is_slot()) {
+        if (kSlots && t.is_slot()) {
           const auto flag = static_cast<std::uint32_t>(t.flag);
           if (static_cast<std::uint32_t>(result >> 32) != flag ||
               static_cast<std::uint32_t>(pack[0].second >> 32) != flag) {
@@ -105,7 +107,7 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
     TUTTI_NO_UNROLL
     for (std::uint32_t d = 0; d < m.destinations; ++d) {
       const Target& t = m.targets[d];
-      if (t.is_slot()) {
+      if (kSlots && t.is_slot()) {
         const std::uint64_t flag = t.flag << 32;
         block.store_pair(reinterpret_cast<std::uint64_t*>(t.pointer) + at / 8 * 2,
                          {(result & 0xFFFFFFFFu) | flag, result >> 32 | flag});
@@ -371,6 +373,13 @@ TUTTI_HD bool move_lines(Block& block, const MoveArguments& m, const Wait& wait)
 
 /// How the operands of a move are reached.
 enum class Way : std::uint32_t { memory, words, lines };
+
+/// Where every operand is memory.
+template <class E, class Block, class Wait>
+TUTTI_HD bool move_memory(Block& block, const MoveArguments& m, const Wait& wait) {
+  const std::uint32_t done = move_packs<E>(m, block.thread(), block.threads());
+  return done == m.bytes || move_words<E, false>(block, m, done, wait);
+}
 
 template <class E, class Block, class Wait>
 TUTTI_HD bool move(Block& block, const MoveArguments& m, Way way, const Wait& wait) {

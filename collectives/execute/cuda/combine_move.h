@@ -61,6 +61,10 @@ struct MoveArguments {
   std::uint32_t destinations;
   std::uint32_t sources;
   std::uint32_t bytes;  // half of what 32 bits count at most, for offsets past the end
+  // Several blocks share out a move of memory: this one takes each of `parts` rounds in turn, from
+  // the `part`-th on. So at any time all of them are at one place of the memory, which it likes.
+  std::uint32_t part = 0;
+  std::uint32_t parts = 1;
   Reduction reduction;
 
   TUTTI_HD const Target& source(std::uint32_t i) const { return targets[destinations + i]; }
@@ -173,8 +177,9 @@ TUTTI_HD void sum_packs(const MoveArguments& m, Sum how, std::uint32_t thread,
   for (std::uint32_t i = 0; i < m.sources; ++i) {
     scaled = scaled || m.source(i).scaling != Scaling::none;
   }
+  const std::uint32_t round = (kLoads >> k) * stride;
   TUTTI_NO_UNROLL
-  for (std::uint32_t at = 16 * thread; at < whole; at += (kLoads >> k) * stride) {
+  for (std::uint32_t at = m.part * round + 16 * thread; at < whole; at += m.parts * round) {
     Pair pack[kLoads];
     TUTTI_UNROLL
     for (std::uint32_t j = 0; j < kLoads; ++j) {

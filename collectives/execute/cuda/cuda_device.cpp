@@ -46,8 +46,8 @@ static_assert(kKernels.size() == kDataTypes);
 
 }  // namespace
 
-const void* kernel_of(DataType type, bool canonical) {
-  return kKernels[static_cast<std::size_t>(type)](canonical);
+const void* kernel_of(DataType type, KernelKind kind) {
+  return kKernels[static_cast<std::size_t>(type)](kind);
 }
 
 int current_cuda_device() {
@@ -71,8 +71,9 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal_),
              "the number of multiprocessors");
   int fewest = kMostBlocks;
-  for (int t = 0; t < 2 * kDataTypes; ++t) {
-    const void* const kernel = kernel_of(static_cast<DataType>(t / 2), t % 2 == 1);
+  for (int t = 0; t < kKernelKinds * kDataTypes; ++t) {
+    const void* const kernel = kernel_of(static_cast<DataType>(t / kKernelKinds),
+                                         static_cast<KernelKind>(t % kKernelKinds));
     cudaFuncAttributes attributes{};  // which are known only once it is loaded
     check_cuda(cudaFuncGetAttributes(&attributes, kernel), "the kernels of Tutti do not load");
     int blocks = 0;
@@ -121,8 +122,10 @@ void CudaDevice::upload(std::byte* to, std::span<const std::byte> from) {
 
 void CudaDevice::overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) {
   const Current current(ordinal_);
-  // From pageable memory: the runtime has taken a copy when this returns. It may wait for the
-  // stream.
+  // From pageable memory: the runtime has taken a copy when this returns. It waits for the stream
+  // where it takes the copy in pieces, and must not (see read()).
+  constexpr std::size_t kInOnePiece = std::size_t{64} << 10;
+  if (from.size() > kInOnePiece && !is_capturing(stream)) wait_for(stream);
   check_cuda(
       cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(stream)),
       "an upload");
@@ -139,8 +142,8 @@ void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t block
   const Current current(ordinal_);
   void* arguments[] = {const_cast<Launch*>(&launch)};
   const std::lock_guard lock(mutex_);
-  check_cuda(cudaLaunchKernel(kernel_of(type, launch.rank[0].canonical), dim3(blocks),
-                              dim3(kThreads), arguments, 0, stream_of(stream)),
+  check_cuda(cudaLaunchKernel(kernel_of(type, launch.kernel()), dim3(blocks), dim3(kThreads),
+                              arguments, 0, stream_of(stream)),
              "the launch of a collective");
   unnoted_.push_back(stream);
 }
@@ -243,8 +246,15 @@ void CudaDevice::zero(std::byte* memory, std::size_t bytes, Stream stream) {
 void CudaDevice::read(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
   const Current current(ordinal_);
+  // First what is on the stream: a copy to pageable memory that waits for it keeps other threads
+  // from launching the kernels that it waits for.
+  wait_for(stream);
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_of(stream)),
              "a copy to the host");
+  wait_for(stream);
+}
+
+void CudaDevice::wait_for(Stream stream) {
   check_cuda(cudaStreamSynchronize(stream_of(stream)), "what was on a stream");
 }
 

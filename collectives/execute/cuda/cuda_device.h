@@ -57,6 +57,8 @@ class CudaDevice : public Device {
   int ordinal() const { return ordinal_; }
 
  private:
+  /// On the host, while other threads may launch.
+  static void wait_for(Stream stream);
   /// A stream that is ordered after no other, for work that must not wait for a kernel; `work` is
   /// done on return. One for all, as the GPU has few queues (kQueues).
   void aside(const std::function<void(void* stream)>& work);

@@ -31,6 +31,7 @@ class Builder {
     h.divisor = static_cast<std::uint32_t>(plan_.header.ranks);
     h.reciprocal = 1.0 / h.divisor;
     h.plan_channels = call_.plan_channels;
+    h.shares_tiles = call_.choice.shares_tiles ? 1 : 0;
     return write_block(h, parts_);
   }
 

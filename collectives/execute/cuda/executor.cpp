@@ -153,6 +153,7 @@ Choice Executor::choose_for(const DeviceBinding& b, std::uint32_t plan_channels)
   t.windows = b.windows;
   t.link_data = b.link_data;
   t.tmp_chunks = b.tmp_chunks;
+  t.from_inputs = b.from_inputs;
   t.tiles_by_lane = b.tiles_by_lane;
   t.whole_lines = std::ranges::find(whole_lines_, false) == whole_lines_.end();
   // As what kernels do (element.h): the divisor is the number of ranks. In the canonical order the
@@ -218,7 +219,11 @@ RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
   r.addresses.scalar = r.scalar = b.op.scalar;
   r.signature = b.signature;
   r.kind = b.op.kind;
-  r.canonical = b.canonical;
+  const bool is_short = plan.header.bytes <= kPlanInShared;
+  r.kernel = b.canonical                                   ? KernelKind::canonical
+             : is_short && choice.protocol == Protocol::ll ? KernelKind::words
+             : is_short && b.windows && !b.link_data       ? KernelKind::windows
+                                                           : KernelKind::any;
   return r;
 }
 

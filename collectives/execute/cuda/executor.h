@@ -49,6 +49,7 @@ struct DeviceBinding {
   // Of a user's plan; 0 for ours. The same on all ranks:
   std::uint32_t plan_channels = 0;  // PlanNeeds::channels
   std::uint32_t tmp_chunks = 0;     // DataPath::tmp_chunks
+  bool from_inputs = false;         // DataPath::from_inputs
   std::uint64_t signature = 0;      // what all ranks must agree on, hashed
   /// Where the buffers lie for the other ranks' kernels; window 0: their addresses are valid there.
   WindowOffset in_window, out_window;

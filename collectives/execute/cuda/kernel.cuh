@@ -36,35 +36,55 @@ __global__ void __launch_bounds__(kThreads, 1) run_plan(const __grid_constant__ 
 #if TUTTI_ON_DEVICE
   __shared__ BlockShared shared;
   DeviceBlock block;
-  run_block<ElementOf<type>>(block, shared, launch, blockIdx.x);
+  run_block<ElementOf<type>, KernelKind::any>(block, shared, launch, blockIdx.x);
 #endif
 }
 
-/// The same, in the canonical order.
+template <DataType type>
+__global__ void __launch_bounds__(kThreads, 1) run_words(const __grid_constant__ Launch launch) {
+#if TUTTI_ON_DEVICE
+  __shared__ BlockShared shared;
+  DeviceBlock block;
+  run_block<ElementOf<type>, KernelKind::words>(block, shared, launch, blockIdx.x);
+#endif
+}
+
+template <DataType type>
+__global__ void __launch_bounds__(kThreads, 1) run_windows(const __grid_constant__ Launch launch) {
+#if TUTTI_ON_DEVICE
+  __shared__ BlockShared shared;
+  DeviceBlock block;
+  run_block<ElementOf<type>, KernelKind::windows>(block, shared, launch, blockIdx.x);
+#endif
+}
+
 template <DataType type>
 __global__ void __launch_bounds__(kThreads, 1)
     run_in_canonical_order(const __grid_constant__ Launch launch) {
 #if TUTTI_ON_DEVICE
   __shared__ BlockShared shared;
   DeviceBlock block;
-  run_block<InCanonicalOrder<ElementOf<type>>>(block, shared, launch, blockIdx.x);
+  run_block<InCanonicalOrder<ElementOf<type>>, KernelKind::canonical>(block, shared, launch,
+                                                                      blockIdx.x);
 #endif
 }
 
 template <DataType type>
-const void* kernel_address(bool canonical) {
+const void* kernel_address(KernelKind kind) {
   if constexpr (std::is_floating_point_v<typename ElementOf<type>::Wide>) {
-    if (canonical) return reinterpret_cast<const void*>(&run_in_canonical_order<type>);
+    if (kind == KernelKind::canonical) {
+      return reinterpret_cast<const void*>(&run_in_canonical_order<type>);
+    }
   }
+  if (kind == KernelKind::words) return reinterpret_cast<const void*>(&run_words<type>);
+  if (kind == KernelKind::windows) return reinterpret_cast<const void*>(&run_windows<type>);
   return reinterpret_cast<const void*>(&run_plan<type>);
 }
 
 }  // namespace tutti::device
 
 /// Defines kernel_of_<name>(), the kernels' addresses for the runtime.
-#define TUTTI_KERNEL(name)                            \
-  namespace tutti::device {                           \
-  const void* kernel_of_##name(bool canonical) {      \
-    return kernel_address<DataType::name>(canonical); \
-  }                                                   \
+#define TUTTI_KERNEL(name)                                                                       \
+  namespace tutti::device {                                                                      \
+  const void* kernel_of_##name(KernelKind kind) { return kernel_address<DataType::name>(kind); } \
   }

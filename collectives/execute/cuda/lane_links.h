@@ -29,31 +29,38 @@ namespace tutti::device {
 /// flag comes round.
 inline constexpr std::uint64_t kMessagesPerCleaning = std::uint64_t{1} << 27;
 
-template <class Block>
+template <class Block, KernelKind kKind>
 class LaneLinks {
  protected:
+  /// Plans of short kernels are in shared memory. The compiler knows that, and loads take less
+  /// time.
+  static constexpr bool kInShared = kKind == KernelKind::words || kKind == KernelKind::windows;
+
   TUTTI_HD LaneLinks(Block& block, BlockShared& shared, const SegmentShape& shape,
                      const RankLaunch& rank, std::uint32_t index)
       : block_(block), shared_(shared), shape_(shared.shape), rank_(shared.rank) {
-    copy_words(shared.shape, shape);
-    copy_words(shared.rank, rank);
+    // Different warps do these at the same time: each is a trip to memory.
+    copy_words(shared.shape, shape, block.thread());
+    copy_words(shared.rank, rank, rotated(block.threads() / 4));
     const std::byte* const in_memory = rank.plan;
     const std::uint32_t bytes = rank.plan_bytes;
-    const bool fits = bytes <= kPlanInShared;
+    const bool fits = kInShared || bytes <= kPlanInShared;
     const std::uint32_t copied = fits ? bytes : sizeof(PlanBlock);
     TUTTI_NO_UNROLL
-    for (std::uint32_t at = 16 * block.thread(); at < copied; at += 16 * block.threads()) {
+    for (std::uint32_t at = 16 * rotated(block.threads() / 2); at < copied;
+         at += 16 * block.threads()) {
       store_16(shared.plan + at, load_16(in_memory + at));
     }
-    if (block.thread() == 0) {
+    if (block.thread() + 1 == block.threads()) {
       shared.base = fits ? shared.plan : in_memory;
       shared.operation = load_relaxed(&reinterpret_cast<State*>(rank.segment)->operation);
     }
     block.all(true);
+    const PlanBlock& p = plan();
+    const std::uint32_t copy = index / p.lanes;
+    const DeviceLane& lane = array<DeviceLane>(p.lane)[index - copy * p.lanes];
+    open_ends(array<End>(p.end) + lane.first_end, lane.ends, copy);
     if (block.thread() == 0) {
-      const PlanBlock& p = plan();
-      const std::uint32_t copy = index / p.lanes;
-      const DeviceLane& lane = array<DeviceLane>(p.lane)[index - copy * p.lanes];
       // As the host executor's tag_of(). Messages of sends and receives have no such number.
       const std::uint64_t hash = (shared.rank.signature + shared.operation) * 0xd6e8feb86659fd93ULL;
       shared.tag = p.messages != 0 ? 0 : static_cast<std::uint32_t>(hash >> 32);
@@ -63,16 +70,30 @@ class LaneLinks {
       shared.lane_index = index - copy * p.lanes;
       shared.copy = copy;
     }
-    block.all(true);
   }
 
-  /// To shared memory, by all threads.
+  /// This thread's number, counted from another one on.
+  TUTTI_HD std::uint32_t rotated(std::uint32_t from) const {
+    const std::uint32_t t = block_.thread();
+    return t >= from ? t - from : t + block_.threads() - from;
+  }
+  /// The first of the tasks of this thread, where a block has a few different ones: each of them
+  /// in a warp of its own, as the threads of a warp do unlike things one after the other. Or, from
+  /// the last warp on, what is done beside such tasks.
+  TUTTI_HD std::uint32_t task() const {
+    const std::uint32_t warps = block_.threads() / block_.warp();
+    const std::uint32_t t = block_.thread();
+    return t % block_.warp() * warps + t / block_.warp();
+  }
+  TUTTI_HD std::uint32_t task_beside() const { return block_.threads() - 1 - task(); }
+
+  /// To shared memory, by all threads, of which this is the one with that number.
   template <class T>
-  TUTTI_HD void copy_words(T& to, const T& from) const {
+  TUTTI_HD void copy_words(T& to, const T& from, std::uint32_t thread) const {
     static_assert(sizeof(T) % sizeof(std::uint32_t) == 0);
     const auto* words = reinterpret_cast<const std::uint32_t*>(&from);
     TUTTI_NO_UNROLL
-    for (std::uint32_t i = block_.thread(); i < sizeof(T) / sizeof *words; i += block_.threads()) {
+    for (std::uint32_t i = thread; i < sizeof(T) / sizeof *words; i += block_.threads()) {
       reinterpret_cast<std::uint32_t*>(&to)[i] = words[i];
     }
   }
@@ -83,49 +104,62 @@ class LaneLinks {
 
   template <class T>
   TUTTI_HD const T* array(std::uint32_t offset) const {
-    return reinterpret_cast<const T*>(shared_.base + offset);
+    return reinterpret_cast<const T*>((kInShared ? shared_.plan : shared_.base) + offset);
   }
 
   // --- Connections -------------------------------------------------------------------------------
 
+  /// The lane's.
+  TUTTI_HD const End* ends() const {
+    return kInShared ? array<End>(plan().end) + lane().first_end : shared_.lane_ends;
+  }
+
   /// The channel of this copy: copies of a plan do not share connections.
-  TUTTI_HD std::uint32_t channel(const End& end) const {
+  TUTTI_HD std::uint32_t channel(const End& end, std::uint32_t copy) const {
     if (plan().messages != 0) return end.channel;
-    return shape_.plan_channel(shared_.copy * plan().plan_channels + end.channel);
+    return shape_.plan_channel(copy * plan().plan_channels + end.channel);
   }
   TUTTI_HD std::uint64_t* counter(const OpenEnd& end) const {
     return reinterpret_cast<std::uint64_t*>(rank_.segment + end.count);
   }
   /// A thread for each end. A connection is in the receiver's segment, its credit in the sender's.
-  TUTTI_HD void open_ends() {
+  TUTTI_HD void open_ends(const End* ends, std::uint32_t count, std::uint32_t copy) {
     TUTTI_NO_UNROLL
-    for (std::uint32_t e = block_.thread(); e < lane().ends; e += block_.threads()) {
-      const End& end = shared_.lane_ends[e];
+    for (std::uint32_t e = task_beside(); e < count; e += block_.threads()) {
+      const End& end = ends[e];
       const bool sends = end.sends != 0;
-      const std::uint32_t c = channel(end);
+      const std::uint32_t c = channel(end, copy);
+      // All loads, and then what follows from them.
       std::byte* const mine = rank_.segment;
       std::byte* const theirs = rank_.segments[end.peer];
+      const auto number =
+          static_cast<std::uint32_t>((sends ? shape_.sent() : shape_.received()) +
+                                     sizeof(std::uint64_t) * shape_.index(end.peer, c));
+      const std::uint64_t first = *reinterpret_cast<const std::uint64_t*>(mine + number);
+      const std::size_t credit = shape_.credit(sends ? end.peer : rank_.rank, c);
+      // acquire: our stores into free slots come after the receiver's loads.
+      const std::uint64_t freed =
+          sends ? load_acquire(reinterpret_cast<const std::uint64_t*>(mine + credit)) : 0;
       OpenEnd& open = shared_.ends[e];
-      open.count = static_cast<std::uint32_t>((sends ? shape_.sent() : shape_.received()) +
-                                              sizeof(std::uint64_t) * shape_.index(end.peer, c));
-      open.first = *counter(open);
+      open.count = number;
+      open.first = first;
+      open.freed = static_cast<std::uint32_t>(freed);
+      open.credit = reinterpret_cast<std::uint64_t*>((sends ? mine : theirs) + credit);
       open.connection =
           (sends ? theirs : mine) + shape_.connection(sends ? rank_.rank : end.peer, c);
-      open.data = rank_.data == nullptr ? open.connection
-                                        : rank_.data[shape_.data_row(end.peer, sends) + c];
-      open.credit = reinterpret_cast<std::uint64_t*>(
-          (sends ? mine : theirs) + shape_.credit(sends ? end.peer : rank_.rank, c));
-      // acquire: our stores into free slots come after the receiver's loads.
-      open.freed = sends ? static_cast<std::uint32_t>(load_acquire(open.credit)) : 0;
+      open.data = kInShared || rank_.data == nullptr
+                      ? open.connection
+                      : rank_.data[shape_.data_row(end.peer, sends) + c];
     }
   }
 
   /// The i-th message of `a`.
   TUTTI_HD StepMessage message(const DeviceAction& a, std::uint32_t i) const {
-    return message_of(shared_, a.first_use + i, round_, a.check);
+    const Use* const uses = kInShared ? array<Use>(plan().use) : shared_.uses;
+    return message_of(shared_, uses, ends(), a.first_use + i, round_, a.check);
   }
   TUTTI_HD std::uint64_t* signal_payload(const StepMessage& m) const {
-    const std::uint32_t c = channel(*m.plan);
+    const std::uint32_t c = channel(*m.plan, shared_.copy);
     return reinterpret_cast<std::uint64_t*>(m.end->connection + (shape_.only_signals(c)
                                                                      ? shape_.signal(m.slot)
                                                                      : shape_.simple(m.slot)));

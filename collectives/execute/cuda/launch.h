@@ -40,6 +40,16 @@ struct Control {
   Report late;  // when the host has read it, it makes its trouble `none` again
 };
 
+/// The kernels of a type, which are one source. Of those that can walk a plan the shortest is the
+/// fastest: a short call takes as long as its instructions take to come, each time.
+enum class KernelKind : std::uint8_t {
+  any,
+  words,      // of plans that send all data by LL
+  windows,    // of plans whose data go through windows alone
+  canonical,  // sums and products of floats are in the canonical order (canonical_order.h)
+};
+inline constexpr int kKernelKinds = 4;
+
 /// One rank's part of a launch.
 struct RankLaunch {
   const std::byte* plan;       // PlanBlock
@@ -60,7 +70,7 @@ struct RankLaunch {
   std::uint32_t first_block;  // of the launch
   std::uint32_t blocks;       // from there on: lanes x copies
   ReduceKind kind;
-  bool canonical;  // by the kernel of the canonical order (kernel.h); of all ranks of a launch
+  KernelKind kernel;  // that walks the plan; of all ranks of a launch
 };
 
 inline constexpr std::uint32_t kMostRanks = 16;  // of one launch; kernel parameters are 4 KB
@@ -71,6 +81,14 @@ struct Launch {
   SegmentShape shape;
   std::uint32_t ranks;
   RankLaunch rank[kMostRanks];
+
+  /// The kernel that can do all of them. (Of one plan a rank may have too much for the short ones.)
+  KernelKind kernel() const {
+    for (std::uint32_t r = 1; r < ranks; ++r) {
+      if (rank[r].kernel != rank[0].kernel) return KernelKind::any;
+    }
+    return rank[0].kernel;
+  }
 };
 static_assert(sizeof(Launch) <= 4096);
 

@@ -18,6 +18,7 @@ namespace tutti::device {
 inline constexpr std::uint32_t kMostEnds = 512;                 // links of one lane
 inline constexpr std::uint32_t kMostOperands = 512;             // of one step
 inline constexpr std::size_t kMostMove = std::size_t{1} << 30;  // bytes
+inline constexpr std::size_t kPlanInShared = 10 << 10;          // of a plan that blocks keep whole
 
 /// destinations <- combine(sources), as execute/program.h's Move.
 struct DeviceMove {
@@ -82,9 +83,11 @@ struct PlanBlock {
   std::uint32_t reduction;  // 1: of a collective that reduces
   std::uint32_t divisor;    // ranks
   std::uint32_t plan_channels;
-  std::uint32_t bytes;  // of all
+  std::uint32_t shares_tiles;  // 1: all copies have all tiles, and share out the data of each
+  std::uint32_t bytes;         // of all
   // Byte offsets of the arrays.
   std::uint32_t lane, range, action, use, end, move, operand;
+  std::uint32_t reserved[3];
 };
 static_assert(sizeof(PlanBlock) % 16 == 0);
 

@@ -119,15 +119,19 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
   c.copies =
       std::max<std::uint32_t>(1, std::min({copies, channels / t.plan_channels,
                                            std::min(t.most_blocks, kMostBlocks) / plan.lanes}));
-  std::size_t chunk = t.link_data ? capacity : kMostWindowChunk;
+  // Blocks that need nothing of each other can work at one place of the memory, side by side.
+  c.shares_tiles = t.windows && !t.link_data && t.from_inputs && t.tmp_chunks == 0 &&
+                   !t.tiles_by_lane && plan.lanes == 1;
+  std::size_t chunk = t.link_data ? capacity : c.shares_tiles ? kMostTile : kMostWindowChunk;
   if (t.tmp_chunks > 0) chunk = std::min(chunk, kMostTmp / t.tmp_chunks);
   chunk = std::max<std::size_t>(std::min(chunk, kMostTile / plan.pieces) / 64 * 64, 64);
   // Where only the two ends know a block's size, tiles are as large as can be. Else every copy has
   // as many as any other, so that none waits for the rest of a last round.
   if (!t.tiles_by_lane) {
     const auto parts = [](std::size_t all, std::size_t of) { return (all + of - 1) / of; };
-    const std::size_t share = std::max<std::size_t>(
-        parts(t.block * t.element_bytes, std::size_t{c.copies} * plan.pieces), 1);
+    const std::size_t sharers = c.shares_tiles ? 1 : c.copies;
+    const std::size_t share =
+        std::max<std::size_t>(parts(t.block * t.element_bytes, sharers * plan.pieces), 1);
     chunk = parts(parts(share, parts(share, chunk)), 64) * 64;
   }
   c.tiling = Tiling::of(t.tiles_by_lane ? 0 : t.block, t.element_bytes, plan.pieces, chunk);

@@ -36,14 +36,16 @@ struct Traits {
   bool sums = true;            // it does not reduce, or sums, with factors at most
   Protocols allowed;           // as far as the plan and the links leave a choice
   std::uint32_t plan_channels = 1;
-  std::uint32_t tmp_chunks = 0;   // as DataPath's (collectives/cut.h)
+  std::uint32_t tmp_chunks = 0;  // as DataPath's (collectives/cut.h), as is the next
+  bool from_inputs = false;
   std::uint32_t most_blocks = 1;  // blocks that a rank may have
 };
 
 /// How a call runs on the device.
 struct Choice {
   Protocol protocol = Protocol::simple;
-  std::uint32_t copies = 1;  // every lane runs in so many blocks, which share out the tiles
+  std::uint32_t copies = 1;   // every lane runs in so many blocks, which share out the tiles,
+  bool shares_tiles = false;  // or the data of each tile
   Tiling tiling;
 };
 

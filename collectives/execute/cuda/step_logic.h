@@ -14,8 +14,9 @@
 
 namespace tutti::device {
 
-template <class E, class Block>
-class LaneWalk : LaneLinks<Block> {
+/// Of what the kernel `kKind` has no use for, nothing is compiled.
+template <class E, class Block, KernelKind kKind>
+class LaneWalk : LaneLinks<Block, kKind> {
  public:
   TUTTI_HD LaneWalk(Block& block, BlockShared& shared, const SegmentShape& shape,
                     const RankLaunch& rank, std::uint32_t index)
@@ -23,26 +24,27 @@ class LaneWalk : LaneLinks<Block> {
 
   /// The whole lane. After a failure it returns early; the communicator is of no use then.
   TUTTI_HD void run() {
-    open_ends();
     if (!block_.all(load_relaxed(&state()->failed) == 0)) return;
     TUTTI_NO_UNROLL
     for (range_ = 0; range_ < lane().ranges; ++range_) {
       if (!walk()) return;
     }
     TUTTI_NO_UNROLL
-    for (std::uint32_t e = block_.thread(); e < lane().ends; e += block_.threads()) {
+    for (std::uint32_t e = task(); e < lane().ends; e += block_.threads()) {
       const OpenEnd& open = shared_.ends[e];
-      const End& end = shared_.lane_ends[e];
+      const End& end = Links::ends()[e];
       *counter(open) = open.first + std::uint64_t{round_} * end.per_tile + end.counted;
     }
     finish();
   }
 
  private:
-  using Links = LaneLinks<Block>;
+  using Links = LaneLinks<Block, kKind>;
+  static constexpr bool kWords = kKind == KernelKind::words;
+  static constexpr bool kWindows = kKind == KernelKind::windows;
   using Links::block_, Links::shared_, Links::shape_, Links::rank_;
   using Links::clean_slot, Links::counter, Links::look_again, Links::message, Links::signal_payload;
-  using Links::plan, Links::lane, Links::state, Links::open_ends;
+  using Links::plan, Links::lane, Links::state, Links::task, Links::task_beside;
   using Links::round_, Links::step_;
   using Links::wait_for_header, Links::wait_for_slot;
   using typename Links::Wait;
@@ -53,7 +55,9 @@ class LaneWalk : LaneLinks<Block> {
     return Links::template array<Range>(plan().range)[lane().first_range + range_];
   }
   /// The one at hand: from the first barrier of its step to the last.
-  TUTTI_HD const DeviceAction& action() const { return *shared_.action; }
+  TUTTI_HD const DeviceAction& action() const {
+    return Links::kInShared ? next_action() : *shared_.action;
+  }
   TUTTI_HD const DeviceAction& next_action() const {
     return Links::template array<DeviceAction>(plan().action)[range().first_action + step_];
   }
@@ -70,7 +74,7 @@ class LaneWalk : LaneLinks<Block> {
       for (step_ = 0; step_ < lane().actions; ++step_) {
         if (!perform()) return false;
       }
-      if (plan().windows != 0 && plan().lanes > 1 && !meet()) return false;
+      if (!kWords && plan().windows != 0 && plan().lanes > 1 && !meet()) return false;
     }
     if (plan().messages != 0) round_ = 0;
     return true;
@@ -80,12 +84,12 @@ class LaneWalk : LaneLinks<Block> {
 
   /// Whether `a`'s messages are ordered: the header comes after the data.
   TUTTI_HD bool is_ordered(const DeviceAction& a) const {
-    return a.protocol == Protocol::simple || a.signals != 0;
+    return kWindows || (!kWords && (a.protocol == Protocol::simple || a.signals != 0));
   }
 
   /// Signals carry addresses.
   TUTTI_HD bool is_told(const DeviceAction& a) const {
-    return a.signals != 0 && plan().windows != 0;
+    return kWindows || (!kWords && a.signals != 0 && plan().windows != 0);
   }
 
   /// Until the ordered messages are there, and there is room for those to be sent. `confirmed`: of
@@ -93,7 +97,7 @@ class LaneWalk : LaneLinks<Block> {
   TUTTI_HD bool begin(const DeviceAction& a, bool& confirmed) {
     const bool ordered = is_ordered(a);
     TUTTI_NO_UNROLL
-    for (std::uint32_t i = block_.thread(); i < a.receives + a.sends; i += block_.threads()) {
+    for (std::uint32_t i = task_beside(); i < a.receives + a.sends; i += block_.threads()) {
       const StepMessage m = message(a, i);
       if (i >= a.receives) {
         if (!wait_for_slot(m)) return false;
@@ -114,7 +118,7 @@ class LaneWalk : LaneLinks<Block> {
   /// The headers of messages that are not ordered; the data was there.
   TUTTI_HD bool confirm(const DeviceAction& a, bool confirmed) {
     TUTTI_NO_UNROLL
-    for (std::uint32_t i = block_.thread(); i < a.receives; i += block_.threads()) {
+    for (std::uint32_t i = task_beside(); i < a.receives; i += block_.threads()) {
       if (!confirmed && !wait_for_header(a, message(a, i), false)) return false;
       confirmed = false;
     }
@@ -125,22 +129,23 @@ class LaneWalk : LaneLinks<Block> {
   TUTTI_HD void end(const DeviceAction& a) {
     const bool ordered = is_ordered(a);
     TUTTI_NO_UNROLL
-    for (std::uint32_t i = block_.thread(); i < a.receives + a.sends; i += block_.threads()) {
+    for (std::uint32_t i = task_beside(); i < a.receives + a.sends; i += block_.threads()) {
       const StepMessage m = message(a, i);
       const bool receives = i < a.receives;
       if (!receives && ordered) {
         if (is_told(a)) tell_addresses(signal_payload(m));
         block_.store_relaxed(m.length(), a.bytes_out);
       }
-      if (ordered) {
+      if (ordered && (!receives || (!kWindows && a.signals == 0))) {
         // release: the data and its length, and through windows everything that this lane did, come
         // before its header; our loads of a slot before the sender's next stores into it.
         block_.store_release(receives ? m.end->credit : m.header(),
                              receives ? m.number : m.expected);
       } else if (receives) {
         // relaxed, which saves a fence in each step: the slot's flags were compared before the
-        // barrier, so the loads are over. (PTX's model would have a release here; if a load was
-        // late all the same, it would find a flag that it does not expect, and wait in vain.)
+        // barrier, and what a signal says was stored, so the loads are over. (PTX's model would
+        // have a release here; if a load was late all the same, it would find a flag that it does
+        // not expect, and wait in vain.)
         store_relaxed(m.end->credit, m.number);
       }
     }
@@ -178,8 +183,10 @@ class LaneWalk : LaneLinks<Block> {
   TUTTI_HD void tell_addresses(std::uint64_t* payload) const {
     const auto* words = reinterpret_cast<const std::uint64_t*>(&rank_.addresses);
     TUTTI_NO_UNROLL
-    for (std::size_t i = 0; i < sizeof(BufferAddresses) / sizeof *words; ++i) payload[i] = words[i];
-    payload[2] += shared_.copy * plan().tmp_stride;  // which differs from rank to rank
+    for (std::size_t i = 0; i < sizeof(BufferAddresses) / sizeof *words; ++i) {
+      // tmp's stride differs from rank to rank.
+      store_relaxed(payload + i, words[i] + (i == 2 ? shared_.copy * plan().tmp_stride : 0));
+    }
   }
 
   TUTTI_HD std::uint64_t* peer_words(std::uint32_t peer) const {
@@ -191,15 +198,15 @@ class LaneWalk : LaneLinks<Block> {
   /// words are written relaxed, more than once.
   TUTTI_HD bool learn(const DeviceAction& a, const StepMessage& m) {
     const std::uint32_t peer = m.plan->peer;
-    const std::uint64_t* payload = signal_payload(m);
+    const std::uint64_t* payload = signal_payload(m);  // relaxed, as its credit is (end())
     const auto* windows = reinterpret_cast<const MappedWindow*>(rank_.segment + shape_.windows()) +
                           std::size_t{peer} * kMostWindows;
     std::uint64_t* words = peer_words(peer);
     TUTTI_NO_UNROLL
     for (int i = 0; i < 3; ++i) {
-      std::uint64_t base = payload[i];
+      std::uint64_t base = load_relaxed(payload + i);
       std::uint64_t bytes = ~std::uint64_t{0};
-      const std::uint64_t id = payload[3 + i / 2] >> (32 * (i % 2)) & 0xFFFFFFFFu;
+      const std::uint64_t id = load_relaxed(payload + 3 + i / 2) >> (32 * (i % 2)) & 0xFFFFFFFFu;
       if (id != 0) {
         const MappedWindow* const window = windows + id;
         if (id >= kMostWindows || base > window->bytes) {
@@ -212,7 +219,7 @@ class LaneWalk : LaneLinks<Block> {
       store_relaxed(words + i, base);
       store_relaxed(words + 3 + i, bytes);
     }
-    store_relaxed(words + 6, payload[5]);
+    store_relaxed(words + 6, load_relaxed(payload + 5));
     return true;
   }
 
@@ -248,7 +255,7 @@ class LaneWalk : LaneLinks<Block> {
     const std::uint32_t count = std::uint32_t{m.destinations} + m.sources;
     bool fine = true;
     TUTTI_NO_UNROLL
-    for (std::uint32_t k = block_.thread(); k < count; k += block_.threads()) {
+    for (std::uint32_t k = task(); k < count; k += block_.threads()) {
       Target t = target(a, operands[k], m.bytes);
       if (t.pointer == nullptr) fine = false;
       t.template leave<E>();
@@ -273,18 +280,21 @@ class LaneWalk : LaneLinks<Block> {
         break;
       case CompiledOperand::send:
       case CompiledOperand::receive: {
+        if constexpr (kWindows) return t;
         const std::uint32_t first = p.where == CompiledOperand::send ? a.receives : 0;
         const std::uint32_t use = first + static_cast<std::uint32_t>(p.rank);
         const StepMessage m = message(a, use);
         t.flag = m.number;
-        t.use = a.protocol == Protocol::simple ? 0 : use + 1;
+        const Protocol protocol = kWords ? Protocol::ll : a.protocol;
+        t.use = protocol == Protocol::simple ? 0 : use + 1;
         t.pointer = m.end->data + p.offset +
-                    (a.protocol == Protocol::ll      ? shape_.ll(m.slot)
-                     : a.protocol == Protocol::ll128 ? shape_.ll128(m.slot)
-                                                     : shape_.simple(m.slot));
+                    (protocol == Protocol::ll      ? shape_.ll(m.slot)
+                     : protocol == Protocol::ll128 ? shape_.ll128(m.slot)
+                                                   : shape_.simple(m.slot));
         break;
       }
       default: {
+        if constexpr (kWords) return t;
         const auto which = static_cast<std::uint32_t>(p.where) -
                            static_cast<std::uint32_t>(CompiledOperand::peer_in);
         const std::uint64_t* words = peer_words(static_cast<std::uint32_t>(p.rank));
@@ -323,12 +333,16 @@ class LaneWalk : LaneLinks<Block> {
     arguments.destinations = m.destinations;
     arguments.sources = m.sources;
     arguments.bytes = m.bytes;
+    arguments.part = plan().shares_tiles != 0 ? shared_.copy : 0;
+    arguments.parts = plan().shares_tiles != 0 ? plan().copies : 1;
     arguments.reduction.kind = rank_.kind;
     arguments.reduction.divisor = plan().divisor;
     arguments.reduction.reciprocal = plan().reciprocal;
     arguments.reduction.divide_result =
         plan().reduction != 0 && a.completes != 0 && rank_.kind == ReduceKind::avg &&
         (std::is_integral_v<typename E::Wide> || kInCanonicalOrder<E>);
+    if constexpr (kWords) return move_words<E>(block_, arguments, 0, DataWait{*this});
+    if constexpr (kWindows) return move_memory<E>(block_, arguments, DataWait{*this});
     const bool memory = is_ordered(a) || a.receives + a.sends == 0;
     const Way way = memory ? Way::memory : a.protocol == Protocol::ll ? Way::words : Way::lines;
     return device::move<E>(block_, arguments, way, DataWait{*this});
@@ -354,7 +368,7 @@ class LaneWalk : LaneLinks<Block> {
     // Not all ranks take part in messages, so their counts would differ.
     if (block_.thread() != 0 || plan().messages != 0) return;
     // For lanes that still meet: this one has done all its tiles.
-    if (plan().windows != 0 && plan().lanes > 1) {
+    if (!kWords && plan().windows != 0 && plan().lanes > 1) {
       block_.store_release(progress(shared_.copy * plan().lanes + shared_.lane_index),
                            (shared_.operation << 32) + 0xFFFFFFFF);
     }
@@ -369,13 +383,13 @@ class LaneWalk : LaneLinks<Block> {
 };
 
 /// Block `index` of a launch.
-template <class E, class Block>
+template <class E, KernelKind kKind, class Block>
 TUTTI_HD void run_block(Block& block, BlockShared& shared, const Launch& launch,
                         std::uint32_t index) {
   std::uint32_t r = launch.ranks - 1;
   while (launch.rank[r].first_block > index) --r;
   const RankLaunch& rank = launch.rank[r];
-  LaneWalk<E, Block>(block, shared, launch.shape, rank, index - rank.first_block).run();
+  LaneWalk<E, Block, kKind>(block, shared, launch.shape, rank, index - rank.first_block).run();
 }
 
 }  // namespace tutti::device

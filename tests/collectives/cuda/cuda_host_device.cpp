@@ -156,12 +156,21 @@ void HostDevice::run(HostBlock& block, device::BlockShared& shared, const device
                      DataType type, std::uint32_t index) {
   const auto as = [&]<DataType t>() {
     using E = device::ElementOf<t>;
-    if constexpr (std::is_floating_point_v<typename E::Wide>) {
-      if (launch.rank[0].canonical) {
-        return device::run_block<device::InCanonicalOrder<E>>(block, shared, launch, index);
-      }
+    using enum device::KernelKind;
+    switch (launch.kernel()) {
+      case words:
+        return device::run_block<E, words>(block, shared, launch, index);
+      case windows:
+        return device::run_block<E, windows>(block, shared, launch, index);
+      case canonical:
+        if constexpr (std::is_floating_point_v<typename E::Wide>) {
+          return device::run_block<device::InCanonicalOrder<E>, canonical>(block, shared, launch,
+                                                                           index);
+        }
+        [[fallthrough]];
+      case any:
+        return device::run_block<E, any>(block, shared, launch, index);
     }
-    device::run_block<E>(block, shared, launch, index);
   };
   using enum DataType;
   switch (type) {

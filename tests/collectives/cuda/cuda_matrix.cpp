@@ -213,13 +213,18 @@ DeviceRanks::Bound DeviceRanks::bind(const DeviceCase& c) {
     b.block = block;
     b.largest = largest;
     b.windows = c.algorithm->windows;
-    b.link_data = !c.algorithm->windows || needs_of(whole_plan(c)).path.link_data;
+    if (b.windows) {
+      const DataPath path = needs_of(whole_plan(c)).path;
+      b.link_data = path.link_data;
+      b.from_inputs = path.from_inputs;
+    }
     if (c.plan != nullptr) {
       const PlanNeeds needs = needs_of(*c.plan);
       b.windows = needs.path.windows;
       b.link_data = needs.path.link_data;
       b.plan_channels = needs.channels;
       b.tmp_chunks = needs.path.tmp_chunks;
+      b.from_inputs = needs.path.from_inputs;
     }
     b.tiles_by_lane = collective == Collective::all_to_all_v;
     b.signature = static_cast<std::uint64_t>(collective) * 1000 + c.bytes;

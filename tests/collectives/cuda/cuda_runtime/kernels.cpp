@@ -54,8 +54,10 @@ bool is_for_kernels(const void* memory) {
 
 namespace tutti::device {
 
-#define TUTTI_PLACE(type) \
-  const void* kernel_of_##type(bool) { return &test::places[static_cast<int>(DataType::type)]; }
+#define TUTTI_PLACE(type)                                   \
+  const void* kernel_of_##type(KernelKind) {                \
+    return &test::places[static_cast<int>(DataType::type)]; \
+  }
 TUTTI_PLACE(int8)
 TUTTI_PLACE(uint8)
 TUTTI_PLACE(int32)
