@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <set>
 #include <span>
 #include <string>
@@ -50,16 +53,17 @@ OpenGroup& open_group() {
   return g;
 }
 
-/// What a group has of a series.
+/// What a group has of a series, in the group's memory.
 class ListedSeries final : public Series {
  public:
-  using Series::Series;
+  ListedSeries(Communicator::Impl& impl, SeriesKey key, std::pmr::memory_resource* memory)
+      : Series(impl, key), calls_(memory) {}
   void add(const Call& call) { calls_.push_back(&call); }
 
  private:
   const Call* next_call() override { return at_ < calls_.size() ? calls_[at_++] : nullptr; }
 
-  std::vector<const Call*> calls_;
+  std::pmr::vector<const Call*> calls_;
   std::size_t at_ = 0;
 };
 
@@ -129,17 +133,18 @@ void fail_all(const std::vector<Kept>& calls, const Error& error) {
 
 /// Runs `calls` on this thread.
 void run_here(const std::vector<Kept>& calls) {
-  std::map<std::pair<Communicator::Impl*, SeriesKey>, std::unique_ptr<ListedSeries>> series;
+  // A few calls need no memory of the heap, which takes as long as a short message.
+  std::array<std::byte, 4096> room;
+  std::pmr::monotonic_buffer_resource memory(room.data(), room.size());
+  std::pmr::map<std::pair<Communicator::Impl*, SeriesKey>, ListedSeries> series(&memory);
   for (const Kept& k : calls) {
     const SeriesKey key =
         k.condition ? SeriesKey{-1, false, k.condition.get()} : SeriesKey::of(k.call());
-    auto& s = series[{k.impl, key}];
-    if (!s) s = std::make_unique<ListedSeries>(*k.impl, key);
-    s->add(k.call());
+    series.try_emplace({k.impl, key}, *k.impl, key, &memory).first->second.add(k.call());
   }
-  std::vector<Job*> jobs;
+  std::pmr::vector<Job*> jobs(&memory);
   for (auto& [key, s] : series) {
-    if (s->start_first()) jobs.push_back(s.get());
+    if (s.start_first()) jobs.push_back(&s);
   }
   if (!jobs.empty()) run_to_completion(jobs);
   for (const Kept& k : calls) {
@@ -189,7 +194,7 @@ void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& cal
   }
 }
 
-void run_together(std::vector<Kept> calls, const std::vector<KeptOfWindow>& window_calls) {
+void run_together(std::vector<Kept>& calls, const std::vector<KeptOfWindow>& window_calls) {
   // Where the engine's thread has one of these communicators, it runs the group as well: beside
   // what was started before.
   const bool started =
@@ -263,7 +268,10 @@ void group_end() {
   check_own_messages(closed.device_calls);
   check_own_messages(closed.calls);
   run_on_device(closed.device_calls);  // does not wait
-  run_together(std::move(closed.calls), closed.window_calls);
+  run_together(closed.calls, closed.window_calls);
+  // The next group's memory.
+  closed.calls.clear();
+  if (open_group().calls.empty()) open_group().calls = std::move(closed.calls);
 }
 
 void group_drop() {

@@ -137,13 +137,16 @@ bool run_unless_wanted(Job& job, const std::atomic<int>& wanted) {
   return !let_go;
 }
 
-void run_to_completion(std::span<Job* const> jobs) {
+void run_to_completion(std::span<Job*> jobs) {
   Abandoning abandoning(jobs);
-  if (jobs.size() == 1) {
-    Job& job = *jobs.front();
-    while (!job.advance()) wait_for(job);
-  } else {
-    JobList list(jobs);
+  // Most groups are a message to another rank and one from there, and the first ends at once.
+  const auto ended = std::partition(jobs.begin(), jobs.end(), [](Job* j) { return !j->advance(); });
+  const std::span<Job* const> left(jobs.begin(), ended);
+  if (left.size() == 1) {
+    do wait_for(*left.front());
+    while (!left.front()->advance());
+  } else if (!left.empty()) {
+    JobList list(left);
     run_to_completion(list);
   }
   abandoning.all_done();

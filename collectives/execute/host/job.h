@@ -67,8 +67,8 @@ void run_to_completion(Operation& operation, const Binding& binding, const WaitP
 bool run_unless_wanted(Job& job, const std::atomic<int>& wanted);
 
 /// Runs all `jobs` to their ends, side by side. Throws Error after the first failure, which every
-/// rank of that communicator can read by then.
-void run_to_completion(std::span<Job* const> jobs);
+/// rank of that communicator can read by then. Changes the order of `jobs`.
+void run_to_completion(std::span<Job*> jobs);
 
 /// Runs the jobs of `source` side by side until there are none; those that come meanwhile begin at
 /// once. A failure ends the jobs of its communicator only. Throws what `source` throws.
