@@ -42,10 +42,10 @@ struct KeptOnDevice : Kept {
 };
 
 struct OpenGroup {
+  std::vector<std::unique_ptr<Communicator::Impl>> leaving;  // destroyed since the group was opened
   std::vector<Kept> calls;
   std::vector<KeptOnDevice> device_calls;
   std::vector<KeptOfWindow> window_calls;
-  std::vector<std::unique_ptr<Communicator::Impl>> leaving;  // destroyed since the group was opened
 };
 
 OpenGroup& open_group() {

@@ -26,6 +26,10 @@ constexpr std::size_t bytes_per_block(Protocol p) {
 // Through windows nothing limits a tile but the tmp that some plans keep of it. Not measured.
 constexpr std::size_t kMostWindowChunk = std::size_t{8} << 20;
 
+// A turn of a block that shares a tile is at most that much (sum_packs()). Each has so many.
+constexpr std::size_t kTurn = std::size_t{64} << 10;
+constexpr std::size_t kLeastTurns = 8;
+
 // From a tile to the next: a range has 32 bits for it.
 constexpr std::size_t kMostTile = std::size_t{1} << 30;
 
@@ -119,9 +123,11 @@ Choice choose(const PlanHeader& plan, const Traits& t, const SegmentShape& shape
   c.copies =
       std::max<std::uint32_t>(1, std::min({copies, channels / t.plan_channels,
                                            std::min(t.most_blocks, kMostBlocks) / plan.lanes}));
-  // Blocks that need nothing of each other can work at one place of the memory, side by side.
+  // Blocks that need nothing of each other can work at one place of the memory, side by side; where
+  // each has many turns, as one more or less must not count.
+  const auto piece = t.block * t.element_bytes / plan.pieces;
   c.shares_tiles = t.windows && !t.link_data && t.from_inputs && t.tmp_chunks == 0 &&
-                   !t.tiles_by_lane && plan.lanes == 1;
+                   !t.tiles_by_lane && plan.lanes == 1 && piece >= kLeastTurns * kTurn * c.copies;
   std::size_t chunk = t.link_data ? capacity : c.shares_tiles ? kMostTile : kMostWindowChunk;
   if (t.tmp_chunks > 0) chunk = std::min(chunk, kMostTmp / t.tmp_chunks);
   chunk = std::max<std::size_t>(std::min(chunk, kMostTile / plan.pieces) / 64 * 64, 64);

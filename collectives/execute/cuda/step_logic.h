@@ -144,8 +144,8 @@ class LaneWalk : LaneLinks<Block, kKind> {
       } else if (receives) {
         // relaxed, which saves a fence in each step: the slot's flags were compared before the
         // barrier, and what a signal says was stored, so the loads are over. (PTX's model would
-        // have a release here; if a load was late all the same, it would find a flag that it does
-        // not expect, and wait in vain.)
+        // have a release here. If a load of a flag was late all the same, it would find one that
+        // it does not expect, and wait in vain; of a signal's words, the store waits for it.)
         store_relaxed(m.end->credit, m.number);
       }
     }

@@ -87,6 +87,22 @@ TEST(CudaHostBlocks, OfSeveralThreads) {
   }
 }
 
+TEST(CudaHostBlocks, ShareTheTilesOfPlansThroughWindows) {
+  HostDevice device;
+  DeviceRanks all({device}, 2, kSmallSlots);
+  std::size_t k = 0;
+  for (const Algorithm& a : algorithms()) {
+    if (!runs_on_gpus(a) || !a.windows) continue;
+    for (const std::uint32_t copies : {1U, 2U}) {
+      DeviceCase c = nth(a, ++k, 2);
+      c.copies = copies;
+      c.misalign = 0;
+      c.bytes = (std::size_t{2} << 20) + 24;  // eight turns of 64 KiB for each of two pieces
+      ASSERT_EQ(all.run(c), 0U) << c.text(2);
+    }
+  }
+}
+
 /// Kernels run no wide plan of 16- and 8-bit floats, so such an algorithm serves wider types alone.
 bool adds_partial_sums(const Algorithm& a, int ranks) {
   PlanRequest request;
@@ -189,6 +205,10 @@ TEST(CudaBlocks, FillAGpuEvenly) {
       const device::Choice c = device::choose(plan, t, shape);
       EXPECT_GE(ranks * c.copies, 120U) << ranks << " ranks, " << mib << " MiB";
       EXPECT_EQ(c.tiling.tiles % c.copies, 0U) << ranks << " ranks, " << mib << " MiB";
+      t.from_inputs = true;
+      EXPECT_EQ(device::choose(plan, t, shape).shares_tiles, mib >= 64)
+          << ranks << " ranks, " << mib << " MiB";
+      t.from_inputs = false;
     }
     // Through slots: as many as there are connections with data.
     t.windows = false;
