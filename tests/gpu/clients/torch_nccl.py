@@ -201,8 +201,8 @@ def main():
     library, ranks = str(pathlib.Path(sys.argv[1]).resolve()), sys.argv[2]
     try:
         import torch
-    except ImportError:
-        print("there is no PyTorch here")
+    except ImportError as e:
+        print(f"no PyTorch here: {e}")
         sys.exit(77)
     if not torch.cuda.is_available():
         print("PyTorch sees no GPU here")
