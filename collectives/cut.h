@@ -21,8 +21,8 @@ struct DataPath {
   /// Chunks of tmp of the rank that has the most, if that may be many (users' plans), or if other
   /// ranks address them: more chunks make smaller tiles.
   std::uint32_t tmp_chunks = 0;
-  bool from_inputs =
-      false;  // all that is moved comes from inputs, and no step needs another's data
+  /// All that is moved comes from inputs, so no step needs what another one has moved.
+  bool from_inputs = false;
 
   /// All data go through tmp, where all ranks of a host read them.
   constexpr bool shares_tmp() const { return windows && !buffers; }

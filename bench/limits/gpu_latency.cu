@@ -13,6 +13,8 @@
 #include <iterator>
 #include <vector>
 
+#include "collectives/execute/cuda/memory.h"
+
 namespace {
 
 constexpr int kNoGpu = 77;
@@ -70,22 +72,9 @@ double in_a_graph(cudaStream_t stream, const F& launch) {
 
 // --- Within a kernel -----------------------------------------------------------------------------
 
-__device__ std::uint64_t load_relaxed(const std::uint64_t* p) {
-  std::uint64_t v;
-  asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-  return v;
-}
-__device__ std::uint64_t load_acquire(const std::uint64_t* p) {
-  std::uint64_t v;
-  asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-  return v;
-}
-__device__ void store_relaxed(std::uint64_t* p, std::uint64_t v) {
-  asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
-__device__ void store_release(std::uint64_t* p, std::uint64_t v) {
-  asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
+using tutti::device::load_acquire, tutti::device::load_relaxed;
+using tutti::device::store_relaxed, tutti::device::store_release;
+
 __device__ void store_release_gpu(std::uint64_t* p, std::uint64_t v) {
   asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }

@@ -31,42 +31,35 @@ class DeviceBlock {
   __device__ void pause() {}
 };
 
-template <DataType type>
-__global__ void __launch_bounds__(kThreads, 1) run_plan(const __grid_constant__ Launch launch) {
+/// The body of each kernel.
+template <class E, KernelKind kKind>
+__device__ __forceinline__ void run_this_block(const Launch& launch) {
 #if TUTTI_ON_DEVICE
   __shared__ BlockShared shared;
   DeviceBlock block;
-  run_block<ElementOf<type>, KernelKind::any>(block, shared, launch, blockIdx.x);
+  run_block<E, kKind>(block, shared, launch, blockIdx.x);
 #endif
+}
+
+template <DataType type>
+__global__ void __launch_bounds__(kThreads, 1) run_plan(const __grid_constant__ Launch launch) {
+  run_this_block<ElementOf<type>, KernelKind::any>(launch);
 }
 
 template <DataType type>
 __global__ void __launch_bounds__(kThreads, 1) run_words(const __grid_constant__ Launch launch) {
-#if TUTTI_ON_DEVICE
-  __shared__ BlockShared shared;
-  DeviceBlock block;
-  run_block<ElementOf<type>, KernelKind::words>(block, shared, launch, blockIdx.x);
-#endif
+  run_this_block<ElementOf<type>, KernelKind::words>(launch);
 }
 
 template <DataType type>
 __global__ void __launch_bounds__(kThreads, 1) run_windows(const __grid_constant__ Launch launch) {
-#if TUTTI_ON_DEVICE
-  __shared__ BlockShared shared;
-  DeviceBlock block;
-  run_block<ElementOf<type>, KernelKind::windows>(block, shared, launch, blockIdx.x);
-#endif
+  run_this_block<ElementOf<type>, KernelKind::windows>(launch);
 }
 
 template <DataType type>
 __global__ void __launch_bounds__(kThreads, 1)
     run_in_canonical_order(const __grid_constant__ Launch launch) {
-#if TUTTI_ON_DEVICE
-  __shared__ BlockShared shared;
-  DeviceBlock block;
-  run_block<InCanonicalOrder<ElementOf<type>>, KernelKind::canonical>(block, shared, launch,
-                                                                      blockIdx.x);
-#endif
+  run_this_block<InCanonicalOrder<ElementOf<type>>, KernelKind::canonical>(launch);
 }
 
 template <DataType type>
