@@ -85,8 +85,10 @@ struct Communicator::Impl {
   /// Whether started calls are not over: then the engine's thread has this communicator.
   bool has_started() const { return started && is_running(); }
   bool is_running() const;
-  /// Waits until they are, for what needs the communicator for itself.
+  /// Waits until they are, for what needs the communicator for itself. In a child, which does not
+  /// have the engine's thread, that would be for ever.
   void wait_for_started() {
+    check_process();
     if (started) drain_started();
   }
   void drain_started();

@@ -26,6 +26,7 @@ MemoryUse Communicator::memory() const {
 // stay.
 void Communicator::release_memory() {
   Impl& i = impl();
+  i.check_process();
   refuse_to_meet("release_memory()");
   // A call may be under way on the engine's thread a moment longer after its future is ready.
   wait_until(deadline_after(std::chrono::seconds(1)), [&] { return !i.has_started(); });

@@ -202,6 +202,9 @@ void explain(const Arguments& arguments) {
     fmt::print(
         "  *_window: by copies of the kernel (TUTTI_CMA), if they take three quarters at most.\n");
   }
+  if (a.ranks == 2 && candidates.front().algorithm->tmp_alone) {
+    fmt::print("  shared: from three ranks on; two write and read as much as over links.\n");
+  }
   if (several) {
     fmt::print("  BY A HOST: what the busiest host sends to others, or receives.\n");
   }

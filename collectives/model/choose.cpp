@@ -25,6 +25,10 @@ constexpr double kFarWorse = 2;
 /// What the kernel copies counts as so much longer: what that takes has varied by a factor of two
 /// on one machine, while slots stayed within a third (docs/experiments.md#copies-by-the-kernel).
 constexpr double kCopiesMayTake = 4.0 / 3;
+/// Of two ranks each writes as much to tmp that all share as over links, and reads as much. It is
+/// predicted to be a little faster, and takes 0.9 to 1.4 of the time; 2 to 3 times the time where
+/// the cores are far from each other (docs/experiments.md#shared-tmp).
+constexpr int kLeastRanksForTmp = 3;
 
 /// The least power of two that holds `bytes`, as an exponent; -1 for none.
 int class_of(std::size_t bytes) {
@@ -109,6 +113,7 @@ const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
   const auto predicted_from = [&](Sample sample, const Algorithm& a) {
     if (!may_serve(a, workload)) return Prediction{};
+    if (a.tmp_alone && memory_->platform.ranks < kLeastRanksForTmp) return Prediction{};
     Prediction p = predict(a, rounded, memory_->platform, sample);
     if (a.needs() == Access::copies && workload.access == Access::copies) p.ns *= kCopiesMayTake;
     return p;

@@ -344,18 +344,28 @@ TEST(Choose, ShortMessagesGoOverLinksAndLongOnesThroughWindows) {
   }
 }
 
-// Many ranks write long data once, into memory that all of them share; two need no such memory.
+// Many ranks write long data once, into memory that all of them share.
 TEST(Choose, LongMessagesOfManyRanksGoThroughSharedMemory) {
   for (const Collective c : {Collective::all_gather, Collective::broadcast}) {
     const Workload large{c, 8 << 20, DataType::float32, Access::tmp};
     const Workload small{c, 64, DataType::float32, Access::tmp};
     EXPECT_EQ(Chooser(platform(8)).choose(large).needs(), Access::tmp) << name(c);
     EXPECT_EQ(Chooser(platform(8)).choose(small).needs(), Access::none) << name(c);
-    EXPECT_EQ(Chooser(platform(2)).choose(large).needs(), Access::none) << name(c);
     // What goes through it stays in the caches, as in slots, whichever ranks' parts are looked at.
     for (const int ranks : {8, 100}) {
       const Prediction p = predict(*find_algorithm(c, "shared"), large, platform(ranks));
       EXPECT_LE(p.tile_bytes, std::size_t{1} << 20) << name(c) << " " << ranks;
+    }
+  }
+}
+
+TEST(Choose, TwoRanksHaveNoUseForSharedMemory) {
+  for (const Collective c :
+       {Collective::all_reduce, Collective::all_gather, Collective::broadcast}) {
+    Chooser chooser(platform(2));
+    for (std::size_t bytes = 64; bytes <= std::size_t{64} << 20; bytes *= 2) {
+      const Workload w{c, bytes, DataType::float32, Access::tmp};
+      EXPECT_EQ(chooser.choose(w).needs(), Access::none) << name(c) << " " << bytes;
     }
   }
 }
