@@ -19,6 +19,7 @@
 #include "comm/impl.h"
 #include "core/background.h"
 #include "core/error.h"
+#include "core/fork.h"
 #include "core/log.h"
 #include "core/settings.h"
 #include "core/wait.h"
@@ -33,6 +34,15 @@ constexpr auto kLongestPause = 500ms;  // before the next attempt
 constexpr auto kShortestAttempt = 1s;  // of the time for all of them, an attempt gets a quarter
 
 std::atomic<bool> there_is_one{false};
+std::atomic<std::uint32_t> made_in{0};  // its process_generation()
+
+/// A child of fork() would take what `tutti run` tells its parent.
+void check_process() {
+  if (made_in == process_generation()) return;
+  throw Error(ErrorCode::invalid_usage,
+              "this ElasticJob is of the process of which this one is a child: after fork() only "
+              "the parent can use it");
+}
 
 /// The socket that the launcher has made.
 int inherited_socket() {
@@ -61,6 +71,7 @@ ElasticJob::ElasticJob() : socket_(inherited_socket()) {
   if (there_is_one.exchange(true)) {
     throw Error(ErrorCode::invalid_usage, "this process has an ElasticJob already: use that one");
   }
+  made_in = process_generation();
   ::fcntl(socket_, F_SETFD, FD_CLOEXEC);  // it is no business of programs that this one starts
 }
 
@@ -87,6 +98,7 @@ bool ElasticJob::read(std::uint64_t offered, Members& members) {
 }
 
 std::uint64_t ElasticJob::number() {
+  check_process();
   char nothing = 0;
   // Mostly there is nothing to read.
   if (::recv(socket_, &nothing, 1, MSG_DONTWAIT | MSG_PEEK) >= 0 || errno != EAGAIN) {
@@ -134,6 +146,7 @@ ElasticJob::Members ElasticJob::meet(const std::string& handle, const std::strin
 
 void ElasticJob::join(Communicator& comm, const Options& options) {
   refuse_to_meet("ElasticJob::join()");
+  check_process();
   options.check();
   const auto patience = std::chrono::nanoseconds(options.rendezvous_timeout);
   const Deadline until = deadline_after(patience);

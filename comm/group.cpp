@@ -195,6 +195,7 @@ void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& cal
 }
 
 void run_together(std::vector<Kept>& calls, const std::vector<KeptOfWindow>& window_calls) {
+  for (const Kept& k : calls) k.impl->check_process();  // since fork(), perhaps
   // Where the engine's thread has one of these communicators, it runs the group as well: beside
   // what was started before.
   const bool started =

@@ -47,6 +47,9 @@ constexpr std::size_t to_line(std::size_t bytes) {
 }
 inline constexpr std::size_t kInlineBytes = 48;
 inline constexpr std::size_t kBulkBytes = 8192;  // from here on it matters how a message is written
+inline constexpr std::size_t kPageBytes = 4096;  // of the usual size, or a part of a larger one
+// From here on a wire may carry messages that lie one behind the other as one.
+inline constexpr std::size_t kRunBytes = 16384;
 
 struct alignas(kCacheLine) SlotHeader {
   std::atomic<std::uint64_t> message;  // 1 + index of the message in this slot; 0: none yet
@@ -75,6 +78,11 @@ struct ConnectionShape {
     if (bytes <= kInlineBytes) return slots;
     return std::clamp(slot_bytes / to_line(bytes) * full_slots(), full_slots(), slots);
   }
+  /// Messages of less than kRunBytes that end a cell, where pages are taken as they are used, if
+  /// they fill a page. So many that all slots are in use before half of the cells are.
+  constexpr std::uint32_t most_in_cell() const {
+    return static_cast<std::uint32_t>(2 * ((slots + full_slots() - 1) / full_slots()));
+  }
   constexpr std::size_t map_bytes() const { return to_line(cells() * sizeof(std::uint32_t)); }
   constexpr std::size_t bytes() const {
     return sizeof(CreditLine) + slots * sizeof(SlotHeader) + map_bytes() + data_bytes();
@@ -83,7 +91,9 @@ struct ConnectionShape {
 };
 
 /// When a connection's memory is taken: all at its first message that needs any, or page by page,
-/// as messages lie there.
+/// as messages lie there. Then short messages do not fill a cell, but soon begin the next one: the
+/// first round through the cells, in which each page is new, takes some dozens of them, and not
+/// thousands (docs/experiments.md#the-first-pass-over-a-link).
 enum class Pages : std::uint8_t { ahead, as_used };
 
 namespace detail {
@@ -95,6 +105,7 @@ struct ConnectionView {
   std::byte* data_back = nullptr;  // of the connection back; null: there is none
   ConnectionShape shape;
   Pages pages = Pages::ahead;
+  std::uint32_t most_in_cell = UINT32_MAX;
 
   ConnectionView() = default;
   ConnectionView(std::byte* memory, ConnectionShape s, Pages p = Pages::ahead)
@@ -103,7 +114,8 @@ struct ConnectionView {
         map(reinterpret_cast<std::atomic<std::uint32_t>*>(headers + s.slots)),
         data(memory + sizeof(CreditLine) + s.slots * sizeof(SlotHeader) + s.map_bytes()),
         shape(s),
-        pages(p) {}
+        pages(p),
+        most_in_cell(p == Pages::ahead ? UINT32_MAX : s.most_in_cell()) {}
   /// `back`: the memory of the connection of that shape that leads the other way.
   ConnectionView(std::byte* memory, std::byte* back, ConnectionShape s)
       : ConnectionView(memory, s) {
@@ -161,8 +173,13 @@ class Cursor {
       entry_ = next_entry(view);
       ++begun_;
       left_ = view.shape.slot_bytes;
+      in_cell_ = 0;
     }
     left_ -= to_line(bytes);
+    if (bytes < kRunBytes && ++in_cell_ >= view.most_in_cell &&
+        view.shape.slot_bytes - left_ >= kPageBytes) {
+      left_ = 0;
+    }
   }
   /// How far the data have been used, from the first message on. Data that were left unused at the
   /// end of a cell are included.
@@ -181,8 +198,9 @@ class Cursor {
   }
 
   std::uint64_t begun_ = 0;
-  std::size_t entry_ = 0;  // of the last cell that is begun
-  std::size_t left_ = 0;   // of it, in bytes
+  std::size_t entry_ = 0;      // of the last cell that is begun
+  std::size_t left_ = 0;       // of it, in bytes
+  std::uint32_t in_cell_ = 0;  // short messages
   bool populated_ = false;
 };
 }  // namespace detail

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <torch/version.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <functional>
@@ -222,6 +223,7 @@ class Backend final : public ::c10d::Backend {
   const std::optional<bool> invariant_;
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   mutable std::mutex mutex_;  // of calls
+  const pid_t process_ = ::getpid();
   // Of comm_ itself, for what needs no turn: abort(), getError(), wake().
   mutable std::mutex replacing_;
   mutable std::atomic<int> wanted_{0};  // threads that wait for their turn

@@ -1,6 +1,10 @@
 #include "elsewhere.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -10,6 +14,17 @@ namespace {
 /// Threads that run what may block: as many as are blocked, and one more.
 class Threads {
  public:
+  /// Never destroyed: its threads run until the exit.
+  static Threads& of_this_process() {
+    static std::atomic<Threads*> newest{new Threads};
+    Threads* threads = newest;
+    while (threads->process_ != ::getpid()) {  // a child has neither its parent's threads nor jobs
+      auto own = std::make_unique<Threads>();
+      if (newest.compare_exchange_strong(threads, own.get())) threads = own.release();
+    }
+    return *threads;
+  }
+
   void run(std::function<void()> job) {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
@@ -44,14 +59,12 @@ class Threads {
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
   std::size_t idle_ = 0;
+  const pid_t process_ = ::getpid();
 };
 
 }  // namespace
 
-void run_elsewhere(std::function<void()> job) {
-  static auto* const threads = new Threads;  // never destroyed: its threads run until the exit
-  threads->run(std::move(job));
-}
+void run_elsewhere(std::function<void()> job) { Threads::of_this_process().run(std::move(job)); }
 
 void InOrder::run(std::function<void()> job) {
   {

@@ -14,6 +14,11 @@
 
 namespace tutti::pytorch {
 
+/// In a child of fork(), which has none of the threads that carry out what is under way.
+inline constexpr const char* kOfTheParent =
+    "this process group is of the process of which this one is a child: after fork() only the "
+    "parent can use it";
+
 /// A time-out, and a rank that is lost, say so in PyTorch's words, by which programs know them.
 inline c10::DistBackendError as_torch(const Error& error) {
   std::string text = with_labels_named(error.what());

@@ -232,6 +232,7 @@ void Backend::unregisterCompletionHook(std::int64_t id) { ledger_->set_completio
 #endif
 
 void Backend::leave() {
+  if (process_ != ::getpid()) return;  // a child leaves nothing
   const std::lock_guard lock(mutex_);
   if (!comm_) return;
   if (messages_) messages_->leave();

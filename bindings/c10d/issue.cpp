@@ -28,6 +28,8 @@ c10::intrusive_ptr<Work> Backend::make_work(Operation o, Milliseconds timeout) {
 }
 
 std::unique_lock<std::mutex> Backend::take_turn() const {
+  // A child of fork() may find the lock held, for ever.
+  if (process_ != ::getpid()) C10_THROW_ERROR(DistBackendError, kOfTheParent);
   std::unique_lock turn(mutex_, std::try_to_lock);
   if (turn) return turn;
   const WithoutPython without;  // the thread that has the turn may need Python's lock first

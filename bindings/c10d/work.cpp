@@ -173,6 +173,9 @@ bool Work::wait(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     const auto over = [&] { return completed_; };
     if (!over()) {
+      if (process_ != ::getpid()) {
+        C10_THROW_ERROR(DistBackendError, operation_.name + ": " + std::string(kOfTheParent));
+      }
       constexpr std::chrono::milliseconds kEver = std::chrono::hours(24 * 365), kMoment(50);
       const auto end = Clock::now() + (timeout.count() > 0 ? std::min(timeout, kEver) : kEver);
       while (look_ && !over() && Clock::now() < end) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/core/Event.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <optional>
@@ -72,6 +73,7 @@ class Work final : public ::c10d::Work {
   const bool measured_;
   std::chrono::steady_clock::time_point began_{}, ended_{};  // if measured
   std::atomic<int> left_;
+  const pid_t process_ = ::getpid();
   std::atomic<int> source_{-1};
   std::optional<c10::Event> event_;
   std::function<void()> look_;

@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "bindings/python/operation.h"
 #include "comm/communicator.h"
 #include "core/error.h"
+#include "core/fork.h"
 
 namespace tutti::python {
 
@@ -64,19 +66,19 @@ class PythonCommunicator {
   }
 
   Communicator& get() { return comm_; }
-  Turn turn() { return Turn(in_call_); }
+  Turn turn() { return Turn(in_call()); }
   Ranks ranks() const { return {comm_.rank(), comm_.size()}; }
 
   void destroy() {
     // Another thread waits for one of this rank's operations.
-    while (comm_ && in_call_ && in_call_ != std::this_thread::get_id()) {
+    while (comm_ && in_call() && in_call() != std::this_thread::get_id()) {
       {
         const nb::gil_scoped_release release;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
     }
-    const Turn turn(in_call_);
+    const Turn turn(in_call());
     leave();
     if (PyErr_Occurred() != nullptr) throw nb::python_error();  // Ctrl-C
   }
@@ -85,7 +87,7 @@ class PythonCommunicator {
   template <class Fill>
   nb::any call(bool async_op, std::uintptr_t stream, Fill&& fill) {
     (void)comm_.impl();  // before anything else: it may be destroyed
-    const Turn turn(in_call_);
+    const Turn turn(in_call());
     if (async_op || open_groups().depth > 0) return keep(async_op, stream, fill);
     Operation o;
     fill(o);
@@ -100,6 +102,15 @@ class PythonCommunicator {
   }
 
  private:
+  /// The thread that is in a call. A child of fork() has no other thread than the one that forked.
+  std::optional<std::thread::id>& in_call() {
+    if (generation_ != process_generation()) {
+      generation_ = process_generation();
+      in_call_.reset();
+    }
+    return in_call_;
+  }
+
   /// If Ctrl-C ends the wait, its exception is set afterwards.
   void leave() {
     if (!comm_) return;
@@ -132,6 +143,7 @@ class PythonCommunicator {
 
   Communicator comm_;
   std::optional<std::thread::id> in_call_;
+  std::uint32_t generation_ = process_generation();
 };
 
 /// Options from keyword arguments; None: the default.

@@ -114,6 +114,42 @@ TEST(Fork, AChildCannotUseWhatIsItsParents) {
   expect_it_works(comms, 2);
 }
 
+// The calls that the parent has put into the group are not made in the child: neither here, where
+// nothing is under way, nor on the engine's thread, which the child does not have.
+TEST(Fork, AChildDoesNotEndTheGroupOfItsParent) {
+  for (const bool busy : {false, true}) {
+    std::vector<Communicator> comms = Communicator::create_local(2);
+    expect_it_works(comms, 1);
+    std::int32_t in[2] = {5, 6}, out[2] = {}, of_group[2] = {};
+    Future running;
+    if (busy) {
+      running = comms[0].start({.collective = Collective::all_reduce,
+                                .in = &in[0],
+                                .out = &out[0],
+                                .count = 1,
+                                .type = DataType::int32});
+    }
+    group_start();
+    comms[0].all_reduce(&in[0], &of_group[0], 1, DataType::int32);
+    EXPECT_EQ(child_status([&] {
+                const Error e = error_of([] { group_end(); });
+                return e.code() == ErrorCode::invalid_usage ? 0 : 1;
+              }),
+              0);
+    {
+      const std::jthread other([&] {
+        if (busy) comms[1].all_reduce(&in[1], &out[1], 1, DataType::int32);
+        comms[1].all_reduce(&in[1], &of_group[1], 1, DataType::int32);
+      });
+      group_end();
+    }
+    if (busy) running.wait();
+    EXPECT_EQ(of_group[0], 11);
+    EXPECT_EQ(of_group[1], 11);
+    EXPECT_EQ(out[0], busy ? 11 : 0);
+  }
+}
+
 TEST(Fork, AChildMayHaveCommunicatorsOfItsOwn) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer does not let the child of a process with threads start any";

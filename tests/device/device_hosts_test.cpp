@@ -383,9 +383,10 @@ TEST_F(TwoHosts, WhatWasSentArrivesAlthoughTheSenderHasLeft) {
 }
 
 TEST_F(TwoHosts, CallsAfterTheOtherHasLeftAreRefused) {
-  auto all = ranks();
+  // Before the ranks, as a kernel may read them until those have left.
   const Buffer in = buffer(0, part_of(0, 0, kCount));
   const Buffer out = empty(1, kCount);
+  auto all = ranks();
   group([&] {
     all[0].run(message(true, 1, in, kCount), stream(0));
     all[1].run(message(false, 0, out, kCount), stream(1));

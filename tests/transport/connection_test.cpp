@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -16,8 +17,8 @@ namespace tutti {
 namespace {
 
 struct Ends {
-  explicit Ends(ConnectionShape s)
-      : memory(s.bytes() / kCacheLine), sender(data(), s), receiver(data(), s) {}
+  explicit Ends(ConnectionShape s, Pages pages = Pages::ahead)
+      : memory(s.bytes() / kCacheLine), sender(data(), s, pages), receiver(data(), s, pages) {}
   std::byte* data() { return memory.data()->bytes; }
 
   struct alignas(kCacheLine) Line {
@@ -30,11 +31,11 @@ struct Ends {
 
 // As many messages under way as there are slots, of sizes from nothing to a whole slot; with data
 // for all slots, and for a few.
-TEST(Connection, MessagesOfAnySizeKeepApart) {
+void messages_of_any_size_keep_apart(Pages pages) {
   for (const ConnectionShape shape :
        {ConnectionShape{2, 1024}, ConnectionShape{3, 4096}, ConnectionShape{8, 1088},
-        ConnectionShape{8, 1088, 2}, ConnectionShape{32, 1024, 3}}) {
-    Ends ends(shape);
+        ConnectionShape{8, 1088, 2}, ConnectionShape{32, 1024, 3}, ConnectionShape{32, 32768, 5}}) {
+    Ends ends(shape, pages);
     std::mt19937 random(7);
     std::deque<std::size_t> under_way;
     std::uint64_t sent = 0, received = 0;
@@ -68,6 +69,42 @@ TEST(Connection, MessagesOfAnySizeKeepApart) {
     }
     EXPECT_GT(most, shape.full_slots() - 1);
     EXPECT_LE(most, shape.slots);
+  }
+}
+
+TEST(Connection, MessagesOfAnySizeKeepApart) { messages_of_any_size_keep_apart(Pages::ahead); }
+TEST(Connection, MessagesOfAnySizeKeepApartInPagesTakenAsUsed) {
+  messages_of_any_size_keep_apart(Pages::as_used);
+}
+
+// Of such pages, short messages use few, however many of them there were; and there is room for as
+// many as there are slots. Long ones use all that there is.
+TEST(Connection, ShortMessagesUseFewPages) {
+  constexpr ConnectionShape kShape{32, std::size_t{512} << 10, 16};
+  for (const std::size_t bytes : {64UL, 512UL, 4096UL, 16000UL, std::size_t{64} << 10}) {
+    Ends ends(kShape, Pages::as_used);
+    std::set<std::size_t> pages;
+    for (int round = 0; round < 1000; ++round) {
+      std::size_t under_way = 0;
+      for (; under_way < (round % 2 == 0 ? kShape.slots : 1) && ends.sender.ready(bytes);
+           ++under_way) {
+        const auto at = static_cast<std::size_t>(ends.sender.slot(bytes) - ends.data());
+        for (std::size_t b = 0; b < bytes; b += kPageBytes) pages.insert((at + b) / kPageBytes);
+        pages.insert((at + bytes - 1) / kPageBytes);
+        ends.sender.publish(0, static_cast<std::uint32_t>(bytes));
+      }
+      EXPECT_EQ(under_way, round % 2 == 0 ? kShape.slots : 1) << bytes << " bytes";
+      for (; under_way > 0; --under_way) {
+        ASSERT_TRUE(ends.receiver.ready());
+        ends.receiver.free();
+      }
+    }
+    const std::size_t cells = kShape.cells(), in_cell = kShape.most_in_cell();
+    if (bytes < kRunBytes) {
+      EXPECT_LE(pages.size(), cells * (in_cell * bytes / kPageBytes + 2)) << bytes << " bytes";
+    } else {
+      EXPECT_GE(pages.size(), kShape.data_bytes() / kPageBytes) << bytes << " bytes";
+    }
   }
 }
 

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kSpareRequests = 64;
 constexpr auto kLastMessages = std::chrono::milliseconds(100);
 constexpr std::size_t kLongUnderWay = 2;  // at a time; what is published meanwhile makes a run
-constexpr std::uint32_t kLongBytes = 16384;
+constexpr std::uint32_t kLongBytes = kRunBytes;
 // Over TCP what fits into one of its segments, 64 KiB with the headers, is faster without a
 // rendezvous, whatever UCX believes (1.13: from 20 KiB on).
 constexpr std::uint32_t kLongBytesOverTcp = 61440;

@@ -232,6 +232,37 @@ def test_a_child_of_fork_is_told(job):
     assert j.finish()[0] == 0
 
 
+def test_a_child_of_fork_leaves_while_another_thread_of_its_parent_is_in_a_call(job):
+    j = job(
+        2,
+        """
+        import threading, time
+        comm = tutti.init()
+        if comm.rank == 0:
+            caller = threading.Thread(target=lambda: says(int(comm.all_reduce(np.array([1]))[0])))
+            caller.start()
+            time.sleep(0.3)  # it waits for rank 1
+            child = os.fork()
+            if child == 0:
+                try:
+                    comm.barrier()
+                except tutti.InvalidUsage as error:
+                    told = "child" in str(error)
+                comm.destroy()
+                os._exit(7 if told else 8)
+            says(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            comm.check()
+            says(3)
+            caller.join()
+        else:
+            time.sleep(1)
+            says(int(comm.all_reduce(np.array([1]))[0]))
+        """,
+    )
+    assert sorted(s[2] for s in j.next(4)) == [2, 2, 3, 7]
+    assert j.finish()[0] == 0
+
+
 def test_ctrl_c_while_ranks_meet():
     source = "import tutti; tutti.Communicator.create(tutti.make_unique_id(), 0, 2)"
     process = subprocess.Popen([sys.executable, "-c", source], stderr=subprocess.PIPE, text=True)
