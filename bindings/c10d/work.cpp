@@ -174,7 +174,7 @@ bool Work::wait(std::chrono::milliseconds timeout) {
     const auto over = [&] { return completed_; };
     if (!over()) {
       if (process_ != ::getpid()) {
-        C10_THROW_ERROR(DistBackendError, operation_.name + ": " + std::string(kOfTheParent));
+        C10_THROW_ERROR(DistBackendError, c10::str(operation_.name, ": ", kOfTheParent));
       }
       constexpr std::chrono::milliseconds kEver = std::chrono::hours(24 * 365), kMoment(50);
       const auto end = Clock::now() + (timeout.count() > 0 ? std::min(timeout, kEver) : kEver);

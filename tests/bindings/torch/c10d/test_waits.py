@@ -1,6 +1,7 @@
 """What a wait costs: a rank that waits for a late one leaves its core to others after a few milliseconds, and an
-idle group uses none."""
+idle group uses none. A child of fork() does not wait at all."""
 
+import os
 import time
 
 import pytest
@@ -59,3 +60,27 @@ def body_idle(rank, world):
 def test_an_idle_group_uses_no_core():
     used = run(2, body_idle)
     assert max(used) < 0.01 * LATE
+
+
+def body_child(rank, world):
+    """How often a child of fork(), which has none of its parent's threads, is told so."""
+    x, elsewhere = torch.ones(4), torch.ones(1)
+    dist.all_reduce(elsewhere, async_op=True).get_future().wait()
+    work = dist.all_reduce(x, async_op=True) if rank == 0 else None
+    child = os.fork()
+    if child == 0:
+        told = 0
+        for call in ([work.wait] if work else []) + [lambda: dist.all_reduce(elsewhere), dist.barrier]:
+            try:
+                call()
+            except RuntimeError as error:
+                told += "after fork() only the parent can use it" in str(error)
+        os._exit(told)
+    told = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    work.wait() if work else dist.all_reduce(x)
+    assert x.tolist() == [2, 2, 2, 2]
+    return told
+
+
+def test_a_child_of_fork_is_told_and_disturbs_nobody():
+    assert run(2, body_child) == [3, 2]
