@@ -168,14 +168,15 @@ bool Work::wait(std::chrono::milliseconds timeout) {
   if (::c10d::allow_inflight_collective_as_graph_input()) {
     ::c10d::unregister_work(c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this));
   }
+  // A child of fork() may find the lock held, for ever.
+  if (process_ != ::getpid() && !completed_) {
+    C10_THROW_ERROR(DistBackendError, c10::str(operation_.name, ": ", kOfTheParent));
+  }
   {
     using Clock = std::chrono::steady_clock;
     std::unique_lock lock(mutex_);
     const auto over = [&] { return completed_; };
     if (!over()) {
-      if (process_ != ::getpid()) {
-        C10_THROW_ERROR(DistBackendError, c10::str(operation_.name, ": ", kOfTheParent));
-      }
       constexpr std::chrono::milliseconds kEver = std::chrono::hours(24 * 365), kMoment(50);
       const auto end = Clock::now() + (timeout.count() > 0 ? std::min(timeout, kEver) : kEver);
       while (look_ && !over() && Clock::now() < end) {
