@@ -24,7 +24,7 @@ struct OpenEnd {
 struct BlockShared {
   // What the block walks; here rather than in registers, which the moves need. The compiler would
   // keep all that follows from the kernel's parameters in registers as well, so they are here too.
-  SegmentShape shape;
+  SegmentLayout shape;
   RankLaunch rank;
   const std::byte* base;  // of the plan
   DeviceLane lane;

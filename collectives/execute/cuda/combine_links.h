@@ -123,6 +123,90 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
   return true;
 }
 
+/// A plain move (plan_block.h) whose sources, kMost at most, are copied or summed: every short call
+/// takes its way, so it has no case that such a call has not.
+template <class E, std::uint32_t kMost, class Block, class Wait>
+TUTTI_HD bool move_plain_words(Block& block, const Target* to, std::uint32_t destinations,
+                               std::uint32_t sources, std::uint32_t bytes, const Wait& wait) {
+  const Target* const from = to + destinations;
+  TUTTI_NO_UNROLL
+  for (std::uint32_t at = block.thread() * 8; at < bytes; at += block.threads() * 8) {
+    std::uint64_t word[kMost]{};
+    auto waiting = wait.begin();
+    TUTTI_NO_UNROLL
+    for (;;) {
+      // All loads, and only then the flags: all data that are there already take one trip together.
+      Pair pack[kMost];
+      TUTTI_UNROLL
+      for (std::uint32_t s = 0; s < kMost; ++s) {
+        if (kMost > 1 && s >= sources) continue;
+        const Target& t = from[s];
+        // relaxed: data and flag are one word.
+        if (t.is_slot()) {
+          pack[s] = load_pair(reinterpret_cast<const std::uint64_t*>(t.pointer + 2 * at));
+        } else {
+          pack[s].first = load<std::uint64_t>(t.pointer + at);
+        }
+      }
+      std::uint32_t missing = kMost;
+      TUTTI_UNROLL
+      for (std::uint32_t s = kMost; s-- > 0;) {
+        if (kMost > 1 && s >= sources) continue;
+        const Target& t = from[s];
+        word[s] = pack[s].first;
+        if (!t.is_slot()) continue;
+        const auto flag = static_cast<std::uint32_t>(t.flag);
+        if (static_cast<std::uint32_t>(pack[s].first >> 32) != flag ||
+            static_cast<std::uint32_t>(pack[s].second >> 32) != flag) {
+          missing = s;
+        }
+        word[s] = (pack[s].first & 0xFFFFFFFFu) | pack[s].second << 32;
+      }
+      if (missing == kMost) break;
+      if (!wait.again(waiting, from[missing])) return false;
+    }
+    std::uint64_t result = word[0];
+    if constexpr (kMost > 1) {
+      Widened<E, 8> sum;
+      sum.widen({word[0], 0});
+      TUTTI_UNROLL
+      for (std::uint32_t s = 1; s < kMost; ++s) {
+        if (s >= sources) continue;
+        Widened<E, 8> next;
+        next.widen({word[s], 0});
+        sum.add(next);
+      }
+      result = sum.narrowed().first;
+    }
+    constexpr std::uint32_t kAtATime = 4;
+    TUTTI_NO_UNROLL
+    for (std::uint32_t first = 0; first < destinations; first += kAtATime) {
+      TUTTI_UNROLL
+      for (std::uint32_t k = 0; k < kAtATime; ++k) {
+        if (first + k >= destinations) continue;
+        const Target& t = to[first + k];
+        if (t.is_slot()) {
+          const std::uint64_t flag = t.flag << 32;
+          block.store_pair(reinterpret_cast<std::uint64_t*>(t.pointer) + at / 8 * 2,
+                           {(result & 0xFFFFFFFFu) | flag, result >> 32 | flag});
+        } else if (kMost > 1 || t.pointer != from[0].pointer) {
+          store(t.pointer + at, result);
+        }
+      }
+    }
+  }
+  return true;
+}
+
+/// The same, of any number of sources that a plain move may have.
+template <class E, class Block, class Wait>
+TUTTI_HD bool move_plain_words(Block& block, const Target* to, std::uint32_t destinations,
+                               std::uint32_t sources, std::uint32_t bytes, const Wait& wait) {
+  if (sources == 1) return move_plain_words<E, 1>(block, to, destinations, 1, bytes, wait);
+  if (sources == 2) return move_plain_words<E, 2>(block, to, destinations, 2, bytes, wait);
+  return move_plain_words<E, kPlainSources>(block, to, destinations, sources, bytes, wait);
+}
+
 // --- LL128 ---------------------------------------------------------------------------------------
 
 /// Lines of 128 bytes come in pairs, which carry 240 bytes of data. Eight threads carry a pair,

@@ -111,11 +111,14 @@ class Builder {
     if (m.sends) a.bytes_out = static_cast<std::uint32_t>(bytes);
     a.first_move = size(parts_.moves);
     a.moves = 1;
+    a.steps = 1;
     parts_.actions.push_back(a);
     std::uint32_t& counted = parts_.ends[first_end + end].counted;
     parts_.uses.push_back({end, counted});
     counted += tiles;
-    parts_.moves.push_back({static_cast<std::uint32_t>(bytes), size(parts_.operands), 1, 1});
+    const bool plain = bytes % 8 == 0 && (m.offset + at) % 8 == 0 && stride % 8 == 0;
+    parts_.moves.push_back(
+        {static_cast<std::uint32_t>(bytes), size(parts_.operands), 1, 1, 1, 2, plain ? 1U : 0U});
     using enum CompiledOperand::Where;
     const std::uint64_t offset = m.offset + at;
     if (m.sends) {

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "collectives/execute/cuda/block_writer.h"
 #include "collectives/execute/windows.h"
@@ -91,42 +95,163 @@ class Builder {
     parts_.ranges.push_back({u32(tile), 0, u32(parts_.actions.size()), u32(stride)});
     // Every tile sends the same messages, so each range counts them anew.
     for (std::size_t e = first_end; e < parts_.ends.size(); ++e) parts_.ends[e].per_tile = 0;
-    for (const Action& a : program.lanes[lane]) {
-      DeviceAction d{};
-      d.check = a.bytes_out * 0x9E3779B1U;
-      d.protocol = call_.choice.protocol;
-      d.bytes_out = !a.signals ? a.bytes_out : call_.windows ? u32(sizeof(BufferAddresses)) : 0;
-      d.signals = a.signals ? 1 : 0;
-      d.completes = a.completes ? 1 : 0;
-      d.receives = u32(a.receives.size());
-      d.first_use = u32(parts_.uses.size());
-      for (const ReceiveLink& link : a.receives) {
-        parts_.uses.push_back(use(link.rank, link.channel, false, first_end));
-      }
-      d.sends = u32(a.sends.size());
-      for (const SendLink& link : a.sends) {
-        parts_.uses.push_back(use(link.rank, link.channel, true, first_end));
-      }
-      d.moves = u32(a.moves.size());
-      d.first_move = u32(parts_.moves.size());
-      for (const Move& m : a.moves) add_move(m);
-      parts_.actions.push_back(d);
+    const std::span<const Action> actions = program.lanes[lane];
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const bool both = i + 1 < actions.size() && is_exchange(actions[i], actions[i + 1]);
+      add_action(actions[i], both ? &actions[i + 1] : nullptr, first_end);
+      if (both) parts_.actions.emplace_back();  // which nobody walks
+      i += both ? 1 : 0;
     }
   }
 
-  void add_move(const Move& m) {
-    if (m.destinations + m.sources > static_cast<int>(kMostOperands)) {
+  /// `a`, and, of an exchange, the step after it.
+  void add_action(const Action& a, const Action* receiving, std::uint32_t first_end) {
+    DeviceAction d{};
+    d.check = a.bytes_out * 0x9E3779B1U;
+    d.protocol = call_.choice.protocol;
+    d.bytes_out = !a.signals ? a.bytes_out : call_.windows ? u32(sizeof(BufferAddresses)) : 0;
+    d.signals = a.signals ? 1 : 0;
+    const Action& last = receiving != nullptr ? *receiving : a;
+    d.completes = last.completes ? 1 : 0;
+    d.steps = receiving != nullptr ? 2 : 1;
+    d.receives = u32(last.receives.size());
+    d.first_use = u32(parts_.uses.size());
+    for (const ReceiveLink& link : last.receives) {
+      parts_.uses.push_back(use(link.rank, link.channel, false, first_end));
+    }
+    d.sends = u32(a.sends.size());
+    for (const SendLink& link : a.sends) {
+      parts_.uses.push_back(use(link.rank, link.channel, true, first_end));
+    }
+    std::vector<Moved> moves;
+    for (const Move& m : a.moves) moves.emplace_back(m);
+    if (receiving != nullptr) {
+      moves.emplace_back(receiving->moves[0]);
+      sum_of_the_source(moves[0], moves[1]);
+    }
+    d.moves = u32(moves.size());
+    d.first_move = u32(parts_.moves.size());
+    for (const Moved& m : moves) add_move(m);
+    look_up_together(d);
+    parts_.actions.push_back(d);
+  }
+
+  // --- Exchanges ---------------------------------------------------------------------------------
+
+  /// A Move whose operands can be changed.
+  struct Moved {
+    std::vector<CompiledOperand> destinations, sources;
+    std::size_t elements;
+
+    explicit Moved(const Move& m)
+        : destinations(m.operands, m.operands + m.destinations),
+          sources(m.operands + m.destinations, m.operands + m.destinations + m.sources),
+          elements(m.elements) {}
+  };
+
+  /// Whether a step that only sends and the next one, which only receives, can be one: each thread
+  /// has sent its words by LL before it waits for any, and it alone touches those that both moves
+  /// have. Not where inputs are scaled: a result may be divided, and no message of it.
+  bool is_exchange(const Action& a, const Action& b) const {
+    if (call_.choice.protocol != Protocol::ll || call_.scales || !begins_together()) return false;
+    if (!a.receives.empty() || a.sends.empty() || b.receives.empty() || !b.sends.empty()) {
+      return false;
+    }
+    if (a.moves.size() != 1 || b.moves.size() != 1 || a.bytes_out != b.bytes_out || a.completes) {
+      return false;
+    }
+    const Moved first(a.moves[0]), then(b.moves[0]);
+    const std::size_t operands = first.destinations.size() + first.sources.size() +
+                                 then.destinations.size() + then.sources.size();
+    if (first.elements != then.elements || operands > kMostOperands) return false;
+    const auto in_memory = [](const CompiledOperand& p) { return p.where <= CompiledOperand::tmp; };
+    const std::size_t bytes = first.elements * size_of(call_.type);
+    const auto apart = [&](const auto& some, const auto& others) {
+      for (const CompiledOperand& p : some) {
+        for (const CompiledOperand& q : others) {
+          if (!in_memory(p) || !in_memory(q)) continue;
+          const bool one_place =
+              (p.where == CompiledOperand::tmp) == (q.where == CompiledOperand::tmp);
+          if (one_place && p.offset != q.offset && p.offset < q.offset + bytes &&
+              q.offset < p.offset + bytes) {
+            return false;
+          }
+        }
+      }
+      return true;
+    };
+    return apart(first.destinations, then.destinations) &&
+           apart(first.destinations, then.sources) && apart(first.sources, then.destinations);
+  }
+
+  /// Whether `in` and `out` are one buffer in place: then equal offsets are equal places, and
+  /// others are others, in place or not.
+  bool begins_together() const {
+    const Collective c = plan_.header.collective;
+    return c == Collective::all_reduce || c == Collective::broadcast || c == Collective::reduce;
+  }
+
+  /// The first move copies a source to memory from where the second takes it, and where it stores a
+  /// result: the second takes the source itself.
+  static void sum_of_the_source(Moved& first, Moved& then) {
+    if (first.sources.size() != 1) return;
+    const auto is = [](const CompiledOperand& p, const CompiledOperand& q) {
+      return p.where == q.where && p.offset == q.offset && p.where <= CompiledOperand::tmp;
+    };
+    const auto kept = std::ranges::find_if(first.destinations, [&](const CompiledOperand& p) {
+      return std::ranges::any_of(then.destinations, [&](const auto& q) { return is(p, q); });
+    });
+    if (kept == first.destinations.end()) return;
+    for (CompiledOperand& q : then.sources) {
+      if (is(*kept, q)) q = first.sources[0];
+    }
+    first.destinations.erase(kept);
+  }
+
+  // --- Moves -------------------------------------------------------------------------------------
+
+  void add_move(const Moved& m) {
+    const std::size_t operands = m.destinations.size() + m.sources.size();
+    if (operands > kMostOperands) {
       refuse(fmt::format("a step has {} operands, more than the {} that a thread block keeps",
-                         m.destinations + m.sources, kMostOperands));
+                         operands, kMostOperands));
     }
     const std::size_t bytes = m.elements * size_of(call_.type);
     if (bytes > kMostMove) refuse(fmt::format("a step moves {} bytes at once", bytes));
-    parts_.moves.push_back({u32(bytes), u32(parts_.operands.size()), m.destinations, m.sources});
-    for (std::uint32_t i = 0; i < std::uint32_t{m.destinations} + m.sources; ++i) {
-      const CompiledOperand& p = m.operands[i];
+    DeviceMove d{};
+    d.bytes = u32(bytes);
+    d.first_operand = u32(parts_.operands.size());
+    d.destinations = static_cast<std::uint16_t>(m.destinations.size());
+    d.sources = static_cast<std::uint16_t>(m.sources.size());
+    constexpr std::size_t kWord = 8;
+    bool plain = bytes % kWord == 0 && m.sources.size() <= kPlainSources && !m.sources.empty() &&
+                 call_.choice.tiling.tile * size_of(call_.type) % kWord == 0;
+    const auto add = [&](const CompiledOperand& p, bool scaled) {
       const bool linked = p.where == CompiledOperand::send || p.where == CompiledOperand::receive;
-      parts_.operands.push_back({linked ? wire_offset(p.offset) : p.offset, p.rank, p.where,
-                                 static_cast<std::uint8_t>(p.scaled), 0});
+      const std::size_t offset = linked ? wire_offset(p.offset) : p.offset;
+      plain = plain && offset % (linked ? 2 * kWord : kWord) == 0;
+      parts_.operands.push_back({offset, p.rank, p.where, static_cast<std::uint8_t>(scaled), 0});
+    };
+    for (const CompiledOperand& p : m.destinations) add(p, false);
+    for (const CompiledOperand& p : m.sources) add(p, p.scaled);
+    d.plain = plain ? 1 : 0;
+    parts_.moves.push_back(d);
+  }
+
+  /// The moves of `d` whose operands a block has looked up at once: as many as fit.
+  void look_up_together(const DeviceAction& d) {
+    const std::span moves = std::span(parts_.moves).subspan(d.first_move);
+    DeviceMove* first = nullptr;
+    for (DeviceMove& m : moves) {
+      const auto operands = static_cast<std::uint16_t>(m.destinations + m.sources);
+      if (first == nullptr || first->operands + operands > static_cast<int>(kMostOperands)) {
+        first = &m;
+      }
+      for (std::uint32_t i = 0; i < operands; ++i) {
+        parts_.operands[m.first_operand + i].move = first->together;
+      }
+      ++first->together;
+      first->operands = static_cast<std::uint16_t>(first->operands + operands);
     }
   }
 

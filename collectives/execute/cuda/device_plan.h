@@ -19,6 +19,7 @@ struct DeviceCall {
   Choice choice;
   bool windows = false;
   bool tiles_by_lane = false;
+  bool scales = false;  // the reduction divides or multiplies its inputs
   std::uint32_t plan_channels = 1;
 };
 

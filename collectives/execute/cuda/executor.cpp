@@ -26,6 +26,13 @@ SegmentShape carried_by_host(SegmentShape shape) {
   return shape;
 }
 
+bool scales(ReduceKind kind) {
+  return kind == ReduceKind::avg || kind == ReduceKind::pre_multiplied_sum;
+}
+bool is_aligned(const std::byte* buffer) {
+  return reinterpret_cast<std::uintptr_t>(buffer) % sizeof(std::uint64_t) == 0;
+}
+
 std::span<const std::byte> bytes_of(const auto& value) {
   return std::as_bytes(std::span(&value, 1));
 }
@@ -194,7 +201,8 @@ RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
                      choice.tiling.tile,
                      choice.tiling.tiles,
                      b.in.count,
-                     b.out.count};
+                     b.out.count,
+                     scales(b.op.kind) ? 1U : 0U};
   for (const auto& list : {b.in.counts, b.in.offsets, b.out.counts, b.out.offsets}) {
     key.push_back(list.size());
     key.insert(key.end(), list.begin(), list.end());
@@ -219,6 +227,7 @@ RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
   r.addresses.scalar = r.scalar = b.op.scalar;
   r.signature = b.signature;
   r.kind = b.op.kind;
+  r.is_plain = b.op.kind == ReduceKind::sum && is_aligned(r.in) && is_aligned(r.out);
   const bool is_short = plan.header.bytes <= kPlanInShared;
   r.kernel = b.canonical                                   ? KernelKind::canonical
              : is_short && choice.protocol == Protocol::ll ? KernelKind::words
@@ -250,6 +259,7 @@ RankLaunch Executor::prepare(std::span<const DeviceMessage> messages, Stream str
   RankLaunch r = launch_of(block);
   r.in = base[1];
   r.out = base[0];
+  r.is_plain = is_aligned(r.in) && is_aligned(r.out);
   return r;
 }
 
@@ -277,6 +287,7 @@ std::vector<std::byte> Executor::build(const DeviceBinding& b, const Choice& cho
   call.windows = b.windows;
   call.tiles_by_lane = b.tiles_by_lane;
   call.plan_channels = plan_channels;
+  call.scales = scales(b.op.kind);
   return build_plan_block(call);
 }
 
@@ -308,13 +319,19 @@ void enqueue(Device& device, std::span<const RankLaunch> ranks, const SegmentSha
                 fmt::format("{} ranks in one launch; 1 to {} fit", ranks.size(), kMostRanks));
   }
   Launch launch{};
-  launch.shape = shape;
+  launch.shape = SegmentLayout(shape);
   launch.ranks = static_cast<std::uint32_t>(ranks.size());
   std::uint32_t blocks = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     launch.rank[r] = ranks[r];
     launch.rank[r].first_block = blocks;
     blocks += ranks[r].blocks;
+  }
+  const bool even = std::ranges::all_of(
+      ranks, [&](const RankLaunch& r) { return r.blocks == ranks.front().blocks; });
+  if (even) {
+    const std::uint32_t each = ranks.front().blocks;
+    launch.ranks_per_block = ((1U << 24) + each - 1) / each;
   }
   device.launch(launch, type, blocks, stream);
 }

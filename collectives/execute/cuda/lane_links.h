@@ -36,7 +36,7 @@ class LaneLinks {
   /// time.
   static constexpr bool kInShared = kKind == KernelKind::words || kKind == KernelKind::windows;
 
-  TUTTI_HD LaneLinks(Block& block, BlockShared& shared, const SegmentShape& shape,
+  TUTTI_HD LaneLinks(Block& block, BlockShared& shared, const SegmentLayout& shape,
                      const RankLaunch& rank, std::uint32_t index)
       : block_(block), shared_(shared), shape_(shared.shape), rank_(shared.rank) {
     // Different warps do these at the same time: each is a trip to memory.
@@ -51,13 +51,17 @@ class LaneLinks {
          at += 16 * block.threads()) {
       store_16(shared.plan + at, load_16(in_memory + at));
     }
+    bool fine = true;
     if (block.thread() + 1 == block.threads()) {
+      State* const state = reinterpret_cast<State*>(rank.segment);
+      const std::uint64_t operation = load_relaxed(&state->operation);
+      fine = load_relaxed(&state->failed) == 0;
       shared.base = fits ? shared.plan : in_memory;
-      shared.operation = load_relaxed(&reinterpret_cast<State*>(rank.segment)->operation);
+      shared.operation = operation;
     }
-    block.all(true);
+    alive_ = block.all(fine);
     const PlanBlock& p = plan();
-    const std::uint32_t copy = index / p.lanes;
+    const std::uint32_t copy = p.lanes == 1 ? index : index / p.lanes;
     const DeviceLane& lane = array<DeviceLane>(p.lane)[index - copy * p.lanes];
     open_ends(array<End>(p.end) + lane.first_end, lane.ends, copy);
     if (block.thread() == 0) {
@@ -90,11 +94,11 @@ class LaneLinks {
   /// To shared memory, by all threads, of which this is the one with that number.
   template <class T>
   TUTTI_HD void copy_words(T& to, const T& from, std::uint32_t thread) const {
-    static_assert(sizeof(T) % sizeof(std::uint32_t) == 0);
-    const auto* words = reinterpret_cast<const std::uint32_t*>(&from);
+    static_assert(sizeof(T) % sizeof(std::uint64_t) == 0 && alignof(T) == alignof(std::uint64_t));
+    const auto* words = reinterpret_cast<const std::uint64_t*>(&from);
     TUTTI_NO_UNROLL
     for (std::uint32_t i = thread; i < sizeof(T) / sizeof *words; i += block_.threads()) {
-      reinterpret_cast<std::uint32_t*>(&to)[i] = words[i];
+      reinterpret_cast<std::uint64_t*>(&to)[i] = words[i];
     }
   }
 
@@ -218,10 +222,11 @@ class LaneLinks {
 
   Block& block_;
   BlockShared& shared_;
-  const SegmentShape& shape_;
+  const SegmentLayout& shape_;
   const RankLaunch& rank_;
   std::uint32_t round_ = 0;  // tiles of this copy before this one
   std::uint32_t step_ = 0;
+  bool alive_ = true;  // this rank has not failed before
 };
 
 }  // namespace tutti::device

@@ -71,6 +71,7 @@ struct RankLaunch {
   std::uint32_t blocks;       // from there on: lanes x copies
   ReduceKind kind;
   KernelKind kernel;  // that walks the plan; of all ranks of a launch
+  bool is_plain;  // its buffers begin at multiples of 8, and its reduction is a sum: plain moves
 };
 
 inline constexpr std::uint32_t kMostRanks = 16;  // of one launch; kernel parameters are 4 KB
@@ -78,9 +79,23 @@ inline constexpr std::uint32_t kMostRanks = 16;  // of one launch; kernel parame
 /// Ranks of one process and one GPU that take part in an operation: one kernel for all of them,
 /// so that none has to wait for another's to be scheduled.
 struct Launch {
-  SegmentShape shape;
+  SegmentLayout shape;
   std::uint32_t ranks;
+  std::uint32_t ranks_per_block;  // times 2^24, rounded up, where all have as many blocks, else 0
   RankLaunch rank[kMostRanks];
+
+  /// The rank of a block, and its part of the launch.
+  TUTTI_HD const RankLaunch& rank_of(std::uint32_t block) const {
+    // Each look at a parameter whose number is not known before takes a while.
+    std::uint32_t r = ranks - 1;
+    if (ranks_per_block != 0) {
+      r = static_cast<std::uint32_t>(std::uint64_t{block} * ranks_per_block >> 24);
+    } else {
+      TUTTI_NO_UNROLL
+      while (rank[r].first_block > block) --r;
+    }
+    return rank[r];
+  }
 
   /// The kernel that can do all of them. (Of one plan a rank may have too much for the short ones.)
   KernelKind kernel() const {

@@ -19,6 +19,7 @@ inline constexpr std::uint32_t kMostEnds = 512;                 // links of one 
 inline constexpr std::uint32_t kMostOperands = 512;             // of one step
 inline constexpr std::size_t kMostMove = std::size_t{1} << 30;  // bytes
 inline constexpr std::size_t kPlanInShared = 10 << 10;          // of a plan that blocks keep whole
+inline constexpr std::uint32_t kPlainSources = 8;               // of a plain move, at most
 
 /// destinations <- combine(sources), as execute/program.h's Move.
 struct DeviceMove {
@@ -26,14 +27,19 @@ struct DeviceMove {
   std::uint32_t first_operand;
   std::uint16_t destinations;
   std::uint16_t sources;
+  // A block looks up the operands of several moves at once. Of the first of them:
+  std::uint16_t together;  // moves, this one included
+  std::uint16_t operands;  // of all of them
+  std::uint32_t
+      plain;  // 1: words of 8 bytes (of buffers that begin at multiples of 8), few sources
 };
 
 struct DeviceOperand {
   std::uint64_t offset;  // CompiledOperand's; send, receive: in the slot, flags included
   std::int32_t rank;     // peer_*: the owner; send, receive: index of the action's Use
   CompiledOperand::Where where;
-  std::uint8_t scaled;
-  std::uint16_t reserved;
+  std::uint8_t scaled;  // of a source: if the reduction scales its inputs
+  std::uint16_t move;   // of those that are looked up together
 };
 
 /// A message: the `ordinal`-th of its tile at one end of a connection.
@@ -59,6 +65,7 @@ struct DeviceAction {
   std::uint32_t bytes_out;  // of each message that it sends
   Protocol protocol;        // of its messages
   std::uint16_t signals, completes;
+  std::uint32_t steps;  // of the plan, that it does at once; only the first has an action
 };
 
 /// Tiles with the same actions: they differ in nothing but where they lie.

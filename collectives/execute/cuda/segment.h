@@ -130,4 +130,45 @@ struct SegmentShape {
 };
 static_assert(kMostSlots * sizeof(std::uint64_t) <= kLine);
 
+/// A shape and where its parts are: to find that out takes a kernel longer than a short message.
+class SegmentLayout : public SegmentShape {
+ public:
+  SegmentLayout() = default;
+  explicit SegmentLayout(const SegmentShape& shape)
+      : SegmentShape(shape),
+        received_(static_cast<std::uint32_t>(shape.received())),
+        credits_(shape.credits()),
+        peers_(shape.peers()),
+        windows_(shape.windows()),
+        connections_(shape.connections()),
+        connection_bytes_(shape.connection_bytes()),
+        signals_(shape.signals()),
+        ll128_(static_cast<std::uint32_t>(shape.ll128(0))),
+        simple_(static_cast<std::uint32_t>(shape.simple(0))) {}
+
+  TUTTI_HD std::uint32_t index(std::uint32_t peer, std::uint32_t channel) const {
+    return channel * ranks + peer;
+  }
+  TUTTI_HD std::uint32_t sent() const { return static_cast<std::uint32_t>(SegmentShape::sent()); }
+  TUTTI_HD std::uint32_t received() const { return received_; }
+  TUTTI_HD std::uint64_t credit(std::uint32_t peer, std::uint32_t channel) const {
+    return credits_ + kLine * index(peer, channel);
+  }
+  TUTTI_HD std::uint64_t peers() const { return peers_; }
+  TUTTI_HD std::uint64_t windows() const { return windows_; }
+  TUTTI_HD std::uint64_t connection(std::uint32_t peer, std::uint32_t channel) const {
+    if (!only_signals(channel)) return connections_ + connection_bytes_ * index(peer, channel);
+    return signals_ + std::uint64_t{index(peer, channel - data_channels())} *
+                          static_cast<std::uint32_t>(signal_bytes());
+  }
+  TUTTI_HD std::uint32_t ll128(std::uint32_t slot) const { return ll128_ + ll128_bytes * slot; }
+  TUTTI_HD std::uint32_t simple(std::uint32_t slot) const { return simple_ + simple_bytes * slot; }
+
+ private:
+  std::uint32_t received_ = 0;
+  std::uint64_t credits_ = 0, peers_ = 0, windows_ = 0, connections_ = 0, connection_bytes_ = 0,
+                signals_ = 0;
+  std::uint32_t ll128_ = 0, simple_ = 0;
+};
+
 }  // namespace tutti::device

@@ -18,13 +18,13 @@ namespace tutti::device {
 template <class E, class Block, KernelKind kKind>
 class LaneWalk : LaneLinks<Block, kKind> {
  public:
-  TUTTI_HD LaneWalk(Block& block, BlockShared& shared, const SegmentShape& shape,
+  TUTTI_HD LaneWalk(Block& block, BlockShared& shared, const SegmentLayout& shape,
                     const RankLaunch& rank, std::uint32_t index)
       : Links(block, shared, shape, rank, index) {}
 
   /// The whole lane. After a failure it returns early; the communicator is of no use then.
   TUTTI_HD void run() {
-    if (!block_.all(load_relaxed(&state()->failed) == 0)) return;
+    if (!block_.all(alive_)) return;
     TUTTI_NO_UNROLL
     for (range_ = 0; range_ < lane().ranges; ++range_) {
       if (!walk()) return;
@@ -42,7 +42,7 @@ class LaneWalk : LaneLinks<Block, kKind> {
   using Links = LaneLinks<Block, kKind>;
   static constexpr bool kWords = kKind == KernelKind::words;
   static constexpr bool kWindows = kKind == KernelKind::windows;
-  using Links::block_, Links::shared_, Links::shape_, Links::rank_;
+  using Links::alive_, Links::block_, Links::shared_, Links::shape_, Links::rank_;
   using Links::clean_slot, Links::counter, Links::look_again, Links::message, Links::signal_payload;
   using Links::plan, Links::lane, Links::state, Links::task, Links::task_beside;
   using Links::round_, Links::step_;
@@ -71,8 +71,10 @@ class LaneWalk : LaneLinks<Block, kKind> {
     TUTTI_NO_UNROLL
     for (; shared_.tile(round_) < range().end_tile; ++round_) {
       TUTTI_NO_UNROLL
-      for (step_ = 0; step_ < lane().actions; ++step_) {
-        if (!perform()) return false;
+      for (step_ = 0; step_ < lane().actions;) {
+        const std::uint32_t steps = perform();
+        if (steps == 0) return false;
+        step_ += steps;
       }
       if (!kWords && plan().windows != 0 && plan().lanes > 1 && !meet()) return false;
     }
@@ -151,31 +153,40 @@ class LaneWalk : LaneLinks<Block, kKind> {
     }
   }
 
-  TUTTI_HD bool perform() {
+  /// The steps that are done; 0 after a failure.
+  TUTTI_HD std::uint32_t perform() {
     bool confirmed = false;
     bool fine = true;
     TUTTI_NO_UNROLL
-    for (std::uint32_t m = 0;; ++m) {
+    for (std::uint32_t m = 0;;) {
       const DeviceAction& a = m == 0 ? next_action() : action();
-      fine = m >= a.moves || resolve(a, move_of(a, m));
+      fine = m >= a.moves || resolve(a, m);
       if (m == 0) {
         if (block_.thread() == 0) shared_.action = &a;
         fine = fine && begin(a, confirmed);
       }
-      if (!block_.all(fine)) return false;
+      if (!block_.all(fine)) return 0;
       if (m >= action().moves) break;
-      fine = move(move_of(action(), m));
-      if (m + 1 >= action().moves) break;
+      const Target* targets = shared_.targets;
+      const std::uint32_t end = m + move_of(action(), m).together;
+      TUTTI_NO_UNROLL
+      for (; m < end; ++m) {
+        const DeviceMove& one = move_of(action(), m);
+        fine = fine && move(one, targets);
+        targets += std::uint32_t{one.destinations} + one.sources;
+      }
+      if (m >= action().moves) break;
       // Everybody is done with the targets.
-      if (!block_.all(fine)) return false;
+      if (!block_.all(fine)) return 0;
     }
     // Before the last barrier, after which the next step's is at hand.
     const DeviceAction& a = action();
+    const std::uint32_t steps = a.steps;
     if (!is_ordered(a)) fine = fine && confirm(a, confirmed);
     // The barrier, and the releases below after it, order what all threads of the block did.
-    if (!block_.all(fine)) return false;
+    if (!block_.all(fine)) return 0;
     end(a);
-    return true;
+    return steps;
   }
 
   // --- Windows -----------------------------------------------------------------------------------
@@ -202,25 +213,34 @@ class LaneWalk : LaneLinks<Block, kKind> {
     const auto* windows = reinterpret_cast<const MappedWindow*>(rank_.segment + shape_.windows()) +
                           std::size_t{peer} * kMostWindows;
     std::uint64_t* words = peer_words(peer);
-    TUTTI_NO_UNROLL
+    // All loads of one trip, then those that follow from them.
+    std::uint64_t said[6];
+    TUTTI_UNROLL
+    for (int i = 0; i < 6; ++i) said[i] = load_relaxed(payload + i);
+    MappedWindow window[3];
+    TUTTI_UNROLL
     for (int i = 0; i < 3; ++i) {
-      std::uint64_t base = load_relaxed(payload + i);
-      std::uint64_t bytes = ~std::uint64_t{0};
-      const std::uint64_t id = load_relaxed(payload + 3 + i / 2) >> (32 * (i % 2)) & 0xFFFFFFFFu;
-      if (id != 0) {
-        const MappedWindow* const window = windows + id;
-        if (id >= kMostWindows || base > window->bytes) {
-          judge(shared_, kNoLooks, 0, round_, step_, a.check, m.use);
-          return false;
-        }
-        bytes = window->bytes - base;
-        base += window->base;
+      const std::uint64_t id = said[3 + i / 2] >> (32 * (i % 2)) & 0xFFFFFFFFu;
+      if (id == 0) {  // an address
+        window[i] = {0, ~std::uint64_t{0}};
+      } else if (id < kMostWindows) {
+        window[i] = windows[id];
+      } else {
+        window[i] = {0, 0};
+        said[i] = 1;  // outside of it
       }
-      store_relaxed(words + i, base);
-      store_relaxed(words + 3 + i, bytes);
     }
-    store_relaxed(words + 6, load_relaxed(payload + 5));
-    return true;
+    bool fine = true;
+    TUTTI_UNROLL
+    for (int i = 0; i < 3; ++i) {
+      const bool inside = said[i] <= window[i].bytes;
+      fine = fine && inside;
+      store_relaxed(words + i, window[i].base + said[i]);
+      store_relaxed(words + 3 + i, inside ? window[i].bytes - said[i] : 0);
+    }
+    store_relaxed(words + 6, said[5]);
+    if (!fine) judge(shared_, kNoLooks, 0, round_, step_, a.check, m.use);
+    return fine;
   }
 
   /// Lanes of a copy that write into other ranks' memory meet after each tile, as on the host.
@@ -249,23 +269,23 @@ class LaneWalk : LaneLinks<Block, kKind> {
 
   // --- Moves -------------------------------------------------------------------------------------
 
-  /// Where the operands of `m` are; a thread for each.
-  TUTTI_HD bool resolve(const DeviceAction& a, const DeviceMove& m) {
+  /// Where the operands of the `first` move are, and of those together with it; a thread for each.
+  TUTTI_HD bool resolve(const DeviceAction& a, std::uint32_t first) {
+    const DeviceMove& m = move_of(a, first);
     const auto* operands = Links::template array<DeviceOperand>(plan().operand) + m.first_operand;
-    const std::uint32_t count = std::uint32_t{m.destinations} + m.sources;
     bool fine = true;
     TUTTI_NO_UNROLL
-    for (std::uint32_t k = task(); k < count; k += block_.threads()) {
-      Target t = target(a, operands[k], m.bytes);
+    for (std::uint32_t k = task(); k < m.operands; k += block_.threads()) {
+      Target t = target(a, operands[k], first);
       if (t.pointer == nullptr) fine = false;
       t.template leave<E>();
-      if (k >= m.destinations && operands[k].scaled != 0) scale(t, operands[k]);
+      if (operands[k].scaled != 0) scale(t, operands[k]);
       shared_.targets[k] = t;
     }
     return fine;
   }
 
-  TUTTI_HD Target target(const DeviceAction& a, const DeviceOperand& p, std::uint64_t bytes) {
+  TUTTI_HD Target target(const DeviceAction& a, const DeviceOperand& p, std::uint32_t first) {
     Target t;
     const std::uint64_t shift = std::uint64_t{shared_.tile(round_)} * range().tile_stride;
     switch (p.where) {
@@ -281,8 +301,8 @@ class LaneWalk : LaneLinks<Block, kKind> {
       case CompiledOperand::send:
       case CompiledOperand::receive: {
         if constexpr (kWindows) return t;
-        const std::uint32_t first = p.where == CompiledOperand::send ? a.receives : 0;
-        const std::uint32_t use = first + static_cast<std::uint32_t>(p.rank);
+        const auto link = static_cast<std::uint32_t>(p.rank);
+        const std::uint32_t use = p.where == CompiledOperand::send ? a.receives + link : link;
         const StepMessage m = message(a, use);
         t.flag = m.number;
         const Protocol protocol = kWords ? Protocol::ll : a.protocol;
@@ -299,13 +319,15 @@ class LaneWalk : LaneLinks<Block, kKind> {
                            static_cast<std::uint32_t>(CompiledOperand::peer_in);
         const std::uint64_t* words = peer_words(static_cast<std::uint32_t>(p.rank));
         const std::uint64_t at = p.offset + (p.where == CompiledOperand::peer_tmp ? 0 : shift);
+        const std::uint64_t base = load_relaxed(words + which);
         const std::uint64_t limit = load_relaxed(words + 3 + which);
+        const std::uint64_t bytes = move_of(a, first + p.move).bytes;
         if (at > limit || bytes > limit - at) {
           judge(shared_, kNoLooks, 0, round_, step_, a.check,
                 whom_rank(static_cast<std::uint32_t>(p.rank)));
           return t;
         }
-        t.pointer = reinterpret_cast<std::byte*>(load_relaxed(words + which) + at);
+        t.pointer = reinterpret_cast<std::byte*>(base + at);
       }
     }
     return t;
@@ -326,10 +348,16 @@ class LaneWalk : LaneLinks<Block, kKind> {
     }
   }
 
-  TUTTI_HD bool move(const DeviceMove& m) {
+  TUTTI_HD bool move(const DeviceMove& m, const Target* targets) {
+    if constexpr (kWords) {
+      if (m.plain != 0 && rank_.is_plain) {
+        return move_plain_words<E>(block_, targets, m.destinations, m.sources, m.bytes,
+                                   DataWait{*this});
+      }
+    }
     const DeviceAction& a = action();
     MoveArguments arguments;
-    arguments.targets = shared_.targets;
+    arguments.targets = targets;
     arguments.destinations = m.destinations;
     arguments.sources = m.sources;
     arguments.bytes = m.bytes;
@@ -386,9 +414,7 @@ class LaneWalk : LaneLinks<Block, kKind> {
 template <class E, KernelKind kKind, class Block>
 TUTTI_HD void run_block(Block& block, BlockShared& shared, const Launch& launch,
                         std::uint32_t index) {
-  std::uint32_t r = launch.ranks - 1;
-  while (launch.rank[r].first_block > index) --r;
-  const RankLaunch& rank = launch.rank[r];
+  const RankLaunch& rank = launch.rank_of(index);
   LaneWalk<E, Block, kKind>(block, shared, launch.shape, rank, index - rank.first_block).run();
 }
 

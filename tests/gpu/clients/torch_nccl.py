@@ -7,6 +7,7 @@ by DistributedDataParallel and by FSDP2, has the losses of one process.
 
 Exit status: 0 all was right, 77 there is no PyTorch with CUDA or no GPU.
 """
+import ctypes
 import os
 import pathlib
 import socket
@@ -154,6 +155,16 @@ def losses(torch, net, rank, ranks, mean):
     return seen
 
 
+def library_of(function):
+    """The file whose `function` this process calls. (PyTorch's wheel may have loaded its own NCCL as well.)"""
+    class Info(ctypes.Structure):
+        _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p),
+                    ("address", ctypes.c_void_p)]
+    everything, info = ctypes.CDLL(None), Info()
+    assert everything.dladdr(ctypes.cast(getattr(everything, function), ctypes.c_void_p), ctypes.byref(info)) != 0
+    return os.path.realpath(info.file.decode())
+
+
 def work(rank, ranks, port):
     import torch
     import torch.distributed as dist
@@ -163,9 +174,7 @@ def work(rank, ranks, port):
     torch.use_deterministic_algorithms(False)
     alone = losses(torch, model(torch), 0, 1, lambda x: x)
     dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    maps = pathlib.Path("/proc/self/maps").read_text().splitlines()
-    loaded = {line.split()[-1] for line in maps if "libnccl" in line}
-    assert loaded == {os.environ["LD_PRELOAD"]}, f"another NCCL is loaded: {loaded}"
+    assert library_of("ncclAllReduce") == os.environ["LD_PRELOAD"], f"NCCL is {library_of('ncclAllReduce')}"
     wrong = collectives(torch, dist, rank, ranks)
     if wrong:
         print(f"rank {rank}: wrong: {', '.join(wrong)}", flush=True)
