@@ -17,7 +17,8 @@ import sys
 MOST_REGISTERS = 128     # 512 threads leave no more
 MOST_SPILLS = 0          # accesses of local memory, anywhere
 # Of a type's kernels (launch.h), and the most bytes of instructions in each.
-MOST_BYTES = {"run_plan": 61_000, "run_windows": 46_000, "run_words": 37_000}
+# (That of words has loops for one, two and more sources; a call's time is what it executes, once.)
+MOST_BYTES = {"run_plan": 62_000, "run_windows": 46_000, "run_words": 50_000}
 LOADS_AT_ONCE = 8        # of 128 bits, before the first result is used: copies, and sums
 LINES_AT_ONCE = 2        # of an LL128 message, of one-byte types; of others twice as many
 MOST_IN_BURST = 5        # instructions from one of these loads to the next

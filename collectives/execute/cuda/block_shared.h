@@ -21,6 +21,8 @@ struct OpenEnd {
   std::uint32_t count;  // where in our segment `first` comes from; touched by this lane alone
 };
 
+inline constexpr std::uint32_t kMostWarps = 32;
+
 struct BlockShared {
   // What the block walks; here rather than in registers, which the moves need. The compiler would
   // keep all that follows from the kernel's parameters in registers as well, so they are here too.
@@ -32,6 +34,9 @@ struct BlockShared {
   const Use* uses;
   const DeviceAction* action;  // at hand
   std::uint64_t operation;
+  std::uint64_t failed;      // State's
+  std::uint32_t first_turn;  // of the operation
+  Turns turns[kMostWarps];
   std::uint32_t lane_index, copy, tag;
 
   OpenEnd ends[kMostEnds];

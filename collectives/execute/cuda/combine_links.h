@@ -461,7 +461,7 @@ enum class Way : std::uint32_t { memory, words, lines };
 /// Where every operand is memory.
 template <class E, class Block, class Wait>
 TUTTI_HD bool move_memory(Block& block, const MoveArguments& m, const Wait& wait) {
-  const std::uint32_t done = move_packs<E>(m, block.thread(), block.threads());
+  const std::uint32_t done = move_packs<E, true>(block, m);
   return done == m.bytes || move_words<E, false>(block, m, done, wait);
 }
 
@@ -469,7 +469,7 @@ template <class E, class Block, class Wait>
 TUTTI_HD bool move(Block& block, const MoveArguments& m, Way way, const Wait& wait) {
   if (way == Way::lines) return move_lines<E>(block, m, wait);
   std::uint32_t done = 0;
-  if (way == Way::memory) done = move_packs<E>(m, block.thread(), block.threads());
+  if (way == Way::memory) done = move_packs<E, false>(block, m);
   return done == m.bytes || move_words<E>(block, m, done, wait);
 }
 

@@ -56,13 +56,24 @@ struct alignas(16) Target {
   }
 };
 
+/// Blocks that share a move of memory: each of their warps takes the next turn, so that none waits
+/// for a slower one, and at any time all are at one place of the memory, which it likes. The turns
+/// of an operation are counted through all its moves: one that a warp has drawn in vain is the next
+/// move's. Of a warp; written by its first thread.
+struct Turns {
+  std::uint32_t first;  // of the move at hand
+  std::uint32_t next;   // that the warp has drawn
+};
+
 struct MoveArguments {
   const Target* targets;  // destinations, then sources
   std::uint32_t destinations;
   std::uint32_t sources;
   std::uint32_t bytes;  // half of what 32 bits count at most, for offsets past the end
-  // Several blocks share out a move of memory: this one takes each of `parts` rounds in turn, from
-  // the `part`-th on. So at any time all of them are at one place of the memory, which it likes.
+  // Several blocks share out a move of memory: by turns, and of what is not whole packs this one
+  // takes each of `parts` rounds in turn, from the `part`-th on.
+  Turns* turns = nullptr;
+  std::uint64_t* counter = nullptr;  // of turns: State::turns
   std::uint32_t part = 0;
   std::uint32_t parts = 1;
   Reduction reduction;
@@ -164,11 +175,10 @@ TUTTI_HD void sum_canonically(const MoveArguments& m, Pair (&pack)[kLoads], std:
 /// source, four of two, two of four, or one of eight: load j is of source j mod 2^k, and of pack
 /// j / 2^k. Then they are summed a few at a time, and the others move up, as no variable numbers a
 /// register.
-template <class E>
-TUTTI_HD void sum_packs(const MoveArguments& m, Sum how, std::uint32_t thread,
-                        std::uint32_t threads) {
+template <class E, bool kDraws, class Block>
+TUTTI_HD void sum_packs(Block& block, const MoveArguments& m, Sum how) {
   constexpr std::uint32_t kAtATime = sizeof(typename E::Storage) >= 2 ? 2 : 1;
-  const std::uint32_t stride = 16 * threads;
+  const std::uint32_t stride = 16 * block.warp();
   const std::uint32_t whole = m.bytes & ~15u;
   const std::uint32_t k = m.sources > 4 ? 3 : m.sources > 2 ? 2 : m.sources > 1 ? 1 : 0;
   const std::uint32_t last = (1u << k) - 1;
@@ -178,8 +188,25 @@ TUTTI_HD void sum_packs(const MoveArguments& m, Sum how, std::uint32_t thread,
     scaled = scaled || m.source(i).scaling != Scaling::none;
   }
   const std::uint32_t round = (kLoads >> k) * stride;
+  const bool drawn = kDraws && m.turns != nullptr;
+  std::uint32_t next_turn = drawn ? m.turns->next - m.turns->first : 0;
+  std::uint32_t at = 16 * (block.thread() % block.warp()) +
+                     (m.part * block.threads() + block.thread()) / block.warp() * round;
   TUTTI_NO_UNROLL
-  for (std::uint32_t at = m.part * round + 16 * thread; at < whole; at += m.parts * round) {
+  for (;; at += m.parts * (block.threads() / block.warp()) * round) {
+    if (drawn) {
+      const std::uint32_t turns = (whole + round - 1) / round;
+      const std::uint32_t lane = block.thread() % block.warp();
+      const std::uint32_t turn = block.of_first(next_turn);
+      if (turn >= turns) {
+        if (lane == 0) m.turns->next = (m.turns->first += turns) + turn - turns;
+        break;
+      }
+      next_turn = block.draw(m.counter) - m.turns->first;  // while this turn is under way
+      at = turn * round + 16 * lane;
+    } else if (at >= whole) {
+      break;
+    }
     Pair pack[kLoads];
     TUTTI_UNROLL
     for (std::uint32_t j = 0; j < kLoads; ++j) {
@@ -239,13 +266,12 @@ TUTTI_HD void sum_packs(const MoveArguments& m, Sum how, std::uint32_t thread,
 }
 
 /// The bytes from the first on that are done; the rest is for move_words().
-template <class E>
-TUTTI_HD std::uint32_t move_packs(const MoveArguments& m, std::uint32_t thread,
-                                  std::uint32_t threads) {
+template <class E, bool kDraws, class Block>
+TUTTI_HD std::uint32_t move_packs(Block& block, const MoveArguments& m) {
   if (!m.is_aligned()) return 0;
   const Sum how = sum_of<E>(m);
   if (how == Sum::none) return 0;
-  sum_packs<E>(m, how, thread, threads);
+  sum_packs<E, kDraws>(block, m, how);
   return m.bytes & ~15u;
 }
 

@@ -118,7 +118,7 @@ class Builder {
     counted += tiles;
     const bool plain = bytes % 8 == 0 && (m.offset + at) % 8 == 0 && stride % 8 == 0;
     parts_.moves.push_back(
-        {static_cast<std::uint32_t>(bytes), size(parts_.operands), 1, 1, 1, 2, plain ? 1U : 0U});
+        {static_cast<std::uint32_t>(bytes), size(parts_.operands), 1, 1, 2, 0, plain ? 1U : 0U});
     using enum CompiledOperand::Where;
     const std::uint64_t offset = m.offset + at;
     if (m.sends) {

@@ -125,7 +125,7 @@ class Builder {
     }
     std::vector<Moved> moves;
     for (const Move& m : a.moves) moves.emplace_back(m);
-    if (receiving != nullptr) {
+    if (receiving != nullptr && !moves.empty()) {
       moves.emplace_back(receiving->moves[0]);
       sum_of_the_source(moves[0], moves[1]);
     }
@@ -149,14 +149,16 @@ class Builder {
           elements(m.elements) {}
   };
 
-  /// Whether a step that only sends and the next one, which only receives, can be one: each thread
-  /// has sent its words by LL before it waits for any, and it alone touches those that both moves
-  /// have. Not where inputs are scaled: a result may be divided, and no message of it.
+  /// Whether a step that only sends and the next one, which only receives, can be one, whose blocks
+  /// send before they wait. So can signals. So can moves by LL: each thread has sent its words
+  /// before it waits for any, and it alone touches those that both moves have. Not where inputs are
+  /// scaled: a result may be divided, and no message of it.
   bool is_exchange(const Action& a, const Action& b) const {
-    if (call_.choice.protocol != Protocol::ll || call_.scales || !begins_together()) return false;
     if (!a.receives.empty() || a.sends.empty() || b.receives.empty() || !b.sends.empty()) {
       return false;
     }
+    if (a.signals && b.signals) return a.moves.empty() && b.moves.empty();
+    if (call_.choice.protocol != Protocol::ll || call_.scales || !begins_together()) return false;
     if (a.moves.size() != 1 || b.moves.size() != 1 || a.bytes_out != b.bytes_out || a.completes) {
       return false;
     }
@@ -244,14 +246,14 @@ class Builder {
     DeviceMove* first = nullptr;
     for (DeviceMove& m : moves) {
       const auto operands = static_cast<std::uint16_t>(m.destinations + m.sources);
-      if (first == nullptr || first->operands + operands > static_cast<int>(kMostOperands)) {
+      if (first == nullptr || first->looked_up + operands > static_cast<int>(kMostOperands)) {
         first = &m;
       }
+      m.first_target = first->looked_up;
       for (std::uint32_t i = 0; i < operands; ++i) {
-        parts_.operands[m.first_operand + i].move = first->together;
+        parts_.operands[m.first_operand + i].move = static_cast<std::uint16_t>(&m - first);
       }
-      ++first->together;
-      first->operands = static_cast<std::uint16_t>(first->operands + operands);
+      first->looked_up = static_cast<std::uint16_t>(first->looked_up + operands);
     }
   }
 

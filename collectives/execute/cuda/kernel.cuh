@@ -27,6 +27,12 @@ class DeviceBlock {
     if (p != nullptr) device::store_pair(p, v);
   }
 
+  __device__ std::uint32_t draw(std::uint64_t* p) {
+    if (threadIdx.x % 32 != 0) return 0;
+    return static_cast<std::uint32_t>(device::fetch_add_relaxed(p, 1));
+  }
+  __device__ std::uint32_t of_first(std::uint32_t v) { return __shfl_sync(0xFFFFFFFFu, v, 0); }
+
   // The block has nothing else to do than to poll; a sleep would only add to the latency.
   __device__ void pause() {}
 };

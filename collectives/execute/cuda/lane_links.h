@@ -16,6 +16,8 @@
 //     void converge();              before the next two, whose threads are to come together
 //     Pair load_line(p), void store_line(p, pair): 16 bytes of a line that eight threads carry, in
 //                                   one access; with a null pointer there is nothing to store
+//     std::uint32_t draw(p)         a number that no other warp draws, from *p; for the first
+//     thread std::uint32_t of_first(v)     the first thread's value
 #pragma once
 
 #include <cstdint>
@@ -51,15 +53,16 @@ class LaneLinks {
          at += 16 * block.threads()) {
       store_16(shared.plan + at, load_16(in_memory + at));
     }
-    bool fine = true;
     if (block.thread() + 1 == block.threads()) {
       State* const state = reinterpret_cast<State*>(rank.segment);
       const std::uint64_t operation = load_relaxed(&state->operation);
-      fine = load_relaxed(&state->failed) == 0;
+      const std::uint64_t turns = load_relaxed(&state->turns_before);
+      shared.failed = load_relaxed(&state->failed);
       shared.base = fits ? shared.plan : in_memory;
       shared.operation = operation;
+      shared.first_turn = static_cast<std::uint32_t>(turns);
     }
-    alive_ = block.all(fine);
+    block.all(true);
     const PlanBlock& p = plan();
     const std::uint32_t copy = p.lanes == 1 ? index : index / p.lanes;
     const DeviceLane& lane = array<DeviceLane>(p.lane)[index - copy * p.lanes];
@@ -226,7 +229,6 @@ class LaneLinks {
   const RankLaunch& rank_;
   std::uint32_t round_ = 0;  // tiles of this copy before this one
   std::uint32_t step_ = 0;
-  bool alive_ = true;  // this rank has not failed before
 };
 
 }  // namespace tutti::device

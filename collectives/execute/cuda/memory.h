@@ -81,6 +81,20 @@ TUTTI_HD std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t value) {
 #endif
 }
 
+/// The value before. It orders nothing but itself.
+TUTTI_HD std::uint64_t fetch_add_relaxed(std::uint64_t* p, std::uint64_t value) {
+#if TUTTI_ON_DEVICE
+  std::uint64_t before;
+  asm volatile("atom.global.add.relaxed.gpu.u64 %0, [%1], %2;"
+               : "=l"(before)
+               : "l"(__cvta_generic_to_global(p)), "l"(value)
+               : "memory");
+  return before;
+#else
+  return std::atomic_ref(*p).fetch_add(value, std::memory_order_relaxed);
+#endif
+}
+
 /// Sets *p from 0 to `value`; false if another thread was first. Within one GPU. The thread that
 /// sets it sees what was written before it was set back to 0 (store_release).
 TUTTI_HD bool claim(std::uint64_t* p, std::uint64_t value) {

@@ -27,11 +27,11 @@ struct DeviceMove {
   std::uint32_t first_operand;
   std::uint16_t destinations;
   std::uint16_t sources;
-  // A block looks up the operands of several moves at once. Of the first of them:
-  std::uint16_t together;  // moves, this one included
-  std::uint16_t operands;  // of all of them
-  std::uint32_t
-      plain;  // 1: words of 8 bytes (of buffers that begin at multiples of 8), few sources
+  // Operands that a block looks up before this move, its own and those of the next ones; 0: it has
+  // looked them up. They are targets from `first_target` on.
+  std::uint16_t looked_up;
+  std::uint16_t first_target;
+  std::uint32_t plain;  // 1: all words of 8 bytes, if buffers begin at multiples of 8; few sources
 };
 
 struct DeviceOperand {

@@ -28,10 +28,12 @@ inline constexpr std::uint32_t kMostWindows = 1024;  // of one rank, known to an
 
 /// Of a rank, alone on its line.
 struct State {
-  std::uint64_t operation;  // finished so far
-  std::uint64_t arrived;    // blocks that have finished the operation at hand
-  std::uint64_t failed;     // not 0: some block of this rank has failed
-  std::uint64_t telling;    // not 0: some block of this rank writes Control::late
+  std::uint64_t operation;     // finished so far
+  std::uint64_t arrived;       // blocks that have finished the operation at hand
+  std::uint64_t failed;        // not 0: some block of this rank has failed
+  std::uint64_t telling;       // not 0: some block of this rank writes Control::late
+  std::uint64_t turns;         // that warps have drawn (combine_move.h)
+  std::uint64_t turns_before;  // the operation at hand
 };
 
 /// A window of a peer: its memory, mapped here.

@@ -24,7 +24,14 @@ class LaneWalk : LaneLinks<Block, kKind> {
 
   /// The whole lane. After a failure it returns early; the communicator is of no use then.
   TUTTI_HD void run() {
-    if (!block_.all(alive_)) return;
+    block_.all(true);
+    if (shared_.failed != 0) return;
+    if (!kWords && plan().shares_tiles != 0) {
+      const std::uint32_t drawn = block_.draw(&state()->turns);
+      if (block_.thread() % block_.warp() == 0) {
+        shared_.turns[block_.thread() / block_.warp()] = {shared_.first_turn, drawn};
+      }
+    }
     TUTTI_NO_UNROLL
     for (range_ = 0; range_ < lane().ranges; ++range_) {
       if (!walk()) return;
@@ -42,7 +49,7 @@ class LaneWalk : LaneLinks<Block, kKind> {
   using Links = LaneLinks<Block, kKind>;
   static constexpr bool kWords = kKind == KernelKind::words;
   static constexpr bool kWindows = kKind == KernelKind::windows;
-  using Links::alive_, Links::block_, Links::shared_, Links::shape_, Links::rank_;
+  using Links::block_, Links::shared_, Links::shape_, Links::rank_;
   using Links::clean_slot, Links::counter, Links::look_again, Links::message, Links::signal_payload;
   using Links::plan, Links::lane, Links::state, Links::task, Links::task_beside;
   using Links::round_, Links::step_;
@@ -94,27 +101,42 @@ class LaneWalk : LaneLinks<Block, kKind> {
     return kWindows || (!kWords && a.signals != 0 && plan().windows != 0);
   }
 
+  /// An action that is two steps sends before it waits for anything.
+  TUTTI_HD bool is_exchange(const DeviceAction& a) const { return a.steps > 1; }
+
   /// Until the ordered messages are there, and there is room for those to be sent. `confirmed`: of
   /// a message that is not ordered, its header was there, looked at while the data is on its way.
   TUTTI_HD bool begin(const DeviceAction& a, bool& confirmed) {
     const bool ordered = is_ordered(a);
     TUTTI_NO_UNROLL
-    for (std::uint32_t i = task_beside(); i < a.receives + a.sends; i += block_.threads()) {
+    for (std::uint32_t n = task_beside(); n < a.receives + a.sends; n += block_.threads()) {
+      const std::uint32_t i = !is_exchange(a) ? n : n < a.sends ? a.receives + n : n - a.sends;
       const StepMessage m = message(a, i);
       if (i >= a.receives) {
         if (!wait_for_slot(m)) return false;
-        if (ordered) continue;
+        if (ordered) {
+          if (is_exchange(a)) publish(a, m);
+          continue;
+        }
         clean_slot(m);
         // relaxed: it announces nothing, it is there to be compared.
         block_.store_relaxed(m.header(), m.expected);
       } else if (ordered) {
         if (!wait_for_header(a, m, true)) return false;
         if (is_told(a) && !learn(a, m)) return false;
-      } else if (i < block_.threads()) {
+      } else if (!is_exchange(a) && i < block_.threads()) {
         confirmed = load_relaxed(m.header()) == m.expected;
       }
     }
     return true;
+  }
+
+  /// An ordered message: release, so that the data and its length, and through windows everything
+  /// that this lane did, come before its header.
+  TUTTI_HD void publish(const DeviceAction& a, const StepMessage& m) {
+    if (is_told(a)) tell_addresses(signal_payload(m));
+    block_.store_relaxed(m.length(), a.bytes_out);
+    block_.store_release(m.header(), m.expected);
   }
 
   /// The headers of messages that are not ordered; the data was there.
@@ -134,6 +156,8 @@ class LaneWalk : LaneLinks<Block, kKind> {
     for (std::uint32_t i = task_beside(); i < a.receives + a.sends; i += block_.threads()) {
       const StepMessage m = message(a, i);
       const bool receives = i < a.receives;
+      if (!receives && is_exchange(a)) continue;
+      // Not by publish(): this way the long kernels have registers enough.
       if (!receives && ordered) {
         if (is_told(a)) tell_addresses(signal_payload(m));
         block_.store_relaxed(m.length(), a.bytes_out);
@@ -153,31 +177,36 @@ class LaneWalk : LaneLinks<Block, kKind> {
     }
   }
 
+  /// Whether a block finds the operands of the m-th move when it comes to it, and not before. The
+  /// long kernels need their registers, and do one move after the other.
+  TUTTI_HD bool looks_up(const DeviceAction& a, std::uint32_t m) const {
+    return !Links::kInShared || move_of(a, m).looked_up != 0;
+  }
+
   /// The steps that are done; 0 after a failure.
   TUTTI_HD std::uint32_t perform() {
     bool confirmed = false;
     bool fine = true;
     TUTTI_NO_UNROLL
-    for (std::uint32_t m = 0;;) {
+    for (std::uint32_t m = 0;; ++m) {
       const DeviceAction& a = m == 0 ? next_action() : action();
-      fine = m >= a.moves || resolve(a, m);
-      if (m == 0) {
-        if (block_.thread() == 0) shared_.action = &a;
-        fine = fine && begin(a, confirmed);
+      if (m == 0 || looks_up(a, m)) {
+        fine = m >= a.moves || resolve(a, m);
+        if (m == 0) {
+          if (block_.thread() == 0) shared_.action = &a;
+          fine = fine && begin(a, confirmed);
+        }
+        if (!block_.all(fine)) return 0;
+        if (Links::kInShared && a.moves == 0 && is_ordered(a)) {
+          end(a);  // there is nothing more to meet for
+          return a.steps;
+        }
+        if (m >= action().moves) break;
       }
-      if (!block_.all(fine)) return 0;
-      if (m >= action().moves) break;
-      const Target* targets = shared_.targets;
-      const std::uint32_t end = m + move_of(action(), m).together;
-      TUTTI_NO_UNROLL
-      for (; m < end; ++m) {
-        const DeviceMove& one = move_of(action(), m);
-        fine = fine && move(one, targets);
-        targets += std::uint32_t{one.destinations} + one.sources;
-      }
-      if (m >= action().moves) break;
+      fine = (!Links::kInShared || fine) && move(move_of(action(), m));
+      if (m + 1 >= action().moves) break;
       // Everybody is done with the targets.
-      if (!block_.all(fine)) return 0;
+      if (looks_up(action(), m + 1) && !block_.all(fine)) return 0;
     }
     // Before the last barrier, after which the next step's is at hand.
     const DeviceAction& a = action();
@@ -269,13 +298,16 @@ class LaneWalk : LaneLinks<Block, kKind> {
 
   // --- Moves -------------------------------------------------------------------------------------
 
-  /// Where the operands of the `first` move are, and of those together with it; a thread for each.
+  /// Where the operands of the `first` move are, and those that it looks up with them; a thread for
+  /// each.
   TUTTI_HD bool resolve(const DeviceAction& a, std::uint32_t first) {
     const DeviceMove& m = move_of(a, first);
     const auto* operands = Links::template array<DeviceOperand>(plan().operand) + m.first_operand;
+    const std::uint32_t count =
+        Links::kInShared ? m.looked_up : std::uint32_t{m.destinations} + m.sources;
     bool fine = true;
     TUTTI_NO_UNROLL
-    for (std::uint32_t k = task(); k < m.operands; k += block_.threads()) {
+    for (std::uint32_t k = task(); k < count; k += block_.threads()) {
       Target t = target(a, operands[k], first);
       if (t.pointer == nullptr) fine = false;
       t.template leave<E>();
@@ -321,7 +353,7 @@ class LaneWalk : LaneLinks<Block, kKind> {
         const std::uint64_t at = p.offset + (p.where == CompiledOperand::peer_tmp ? 0 : shift);
         const std::uint64_t base = load_relaxed(words + which);
         const std::uint64_t limit = load_relaxed(words + 3 + which);
-        const std::uint64_t bytes = move_of(a, first + p.move).bytes;
+        const std::uint64_t bytes = move_of(a, first + (Links::kInShared ? p.move : 0)).bytes;
         if (at > limit || bytes > limit - at) {
           judge(shared_, kNoLooks, 0, round_, step_, a.check,
                 whom_rank(static_cast<std::uint32_t>(p.rank)));
@@ -348,7 +380,8 @@ class LaneWalk : LaneLinks<Block, kKind> {
     }
   }
 
-  TUTTI_HD bool move(const DeviceMove& m, const Target* targets) {
+  TUTTI_HD bool move(const DeviceMove& m) {
+    const Target* const targets = shared_.targets + (Links::kInShared ? m.first_target : 0);
     if constexpr (kWords) {
       if (m.plain != 0 && rank_.is_plain) {
         return move_plain_words<E>(block_, targets, m.destinations, m.sources, m.bytes,
@@ -361,6 +394,10 @@ class LaneWalk : LaneLinks<Block, kKind> {
     arguments.destinations = m.destinations;
     arguments.sources = m.sources;
     arguments.bytes = m.bytes;
+    if (plan().shares_tiles != 0) {
+      arguments.turns = &shared_.turns[block_.thread() / block_.warp()];
+      arguments.counter = &state()->turns;
+    }
     arguments.part = plan().shares_tiles != 0 ? shared_.copy : 0;
     arguments.parts = plan().shares_tiles != 0 ? plan().copies : 1;
     arguments.reduction.kind = rank_.kind;
@@ -403,6 +440,9 @@ class LaneWalk : LaneLinks<Block, kKind> {
     if (rank_.blocks > 1) {
       if (fetch_add(&state()->arrived, 1) + 1 < rank_.blocks) return;
       store_relaxed(&state()->arrived, 0);
+    }
+    if (!kWords && plan().shares_tiles != 0) {
+      store_relaxed(&state()->turns_before, load_relaxed(&state()->turns));
     }
     store_relaxed(&state()->operation, shared_.operation + 1);
   }

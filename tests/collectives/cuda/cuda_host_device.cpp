@@ -55,6 +55,14 @@ TUTTI_UNSEEN device::Pair HostBlock::load_line(const std::uint64_t* p) {
   return warp_.part[lane];
 }
 
+TUTTI_UNSEEN std::uint32_t HostBlock::of_first(std::uint32_t value) {
+  if (thread_ % warp() == 0) warp_.part[0].first = value;
+  any(false);
+  value = static_cast<std::uint32_t>(warp_.part[0].first);
+  any(false);
+  return value;
+}
+
 TUTTI_UNSEEN void HostBlock::store_line(std::uint64_t* p, device::Pair value) {
   const std::uint32_t lane = thread_ % warp();
   warp_.line[lane] = p;

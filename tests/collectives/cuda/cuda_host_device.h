@@ -73,6 +73,13 @@ class HostBlock {
     });
   }
 
+  /// Whose value each thread of the warp gets.
+  std::uint32_t of_first(std::uint32_t value);
+  std::uint32_t draw(std::uint64_t* counter) {
+    if (thread_ % warp() != 0) return 0;
+    return static_cast<std::uint32_t>(device::fetch_add_relaxed(counter, 1));
+  }
+
   std::uint32_t thread() const { return thread_; }
   std::uint32_t threads() const { return shared_.shape.threads; }
   bool all(bool fine) {

@@ -2,8 +2,13 @@
 // several) for each thread block.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <tuple>
+#include <vector>
 
+#include "collectives/algorithms.h"
+#include "collectives/execute/cuda/device_plan.h"
+#include "collectives/needs.h"
 #include "device/team.h"
 #include "tests/collectives/cuda/cuda_canonical.h"
 #include "tests/collectives/cuda/cuda_cases.h"
@@ -175,15 +180,17 @@ TEST(CudaProtocols, AreChosenOfThoseAllowed) {
   EXPECT_EQ(chosen(8, ""), ll);
   EXPECT_EQ(chosen(8, "^ll"), ll128);
   EXPECT_EQ(chosen(8, "^ll", false), simple);
-  EXPECT_EQ(chosen(1 << 20, ""), ll128);
-  EXPECT_EQ(chosen(1 << 20, "^ll128"), simple);
-  EXPECT_EQ(chosen(1 << 20, "", false), simple);
+  constexpr std::size_t kBetween = 256 << 10;
+  EXPECT_EQ(chosen(kBetween, ""), ll128);
+  EXPECT_EQ(chosen(kBetween, "^ll128"), simple);
+  EXPECT_EQ(chosen(kBetween, "", false), simple);
+  EXPECT_EQ(chosen(1 << 20, ""), simple);
   EXPECT_EQ(chosen(1 << 30, ""), simple);
   EXPECT_EQ(chosen(1 << 30, "ll"), ll);
   EXPECT_EQ(chosen(1 << 30, "ll,ll128"), ll128);
   EXPECT_EQ(chosen(8, "ll128", false), simple) << "which every link can do";
   t.sums = false;
-  EXPECT_EQ(chosen(1 << 20, ""), simple) << "LL128 reduces by sums alone";
+  EXPECT_EQ(chosen(kBetween, ""), simple) << "LL128 reduces by sums alone";
 }
 
 // An H200 has 132 multiprocessors; four stay free. From 16 MiB on all others are used, whatever the
@@ -220,6 +227,63 @@ TEST(CudaBlocks, FillAGpuEvenly) {
       EXPECT_EQ(c.tiling.tiles % c.copies, 0U) << ranks << " ranks, " << bytes << " bytes";
     }
   }
+}
+
+// --- Exchanges -----------------------------------------------------------------------------------
+
+/// The first action of rank 0, and its last move.
+struct First {
+  device::DeviceAction action;
+  device::DeviceMove move;
+};
+First first_of(Collective collective, const char* algorithm, device::Protocol protocol,
+               bool scales) {
+  PlanRequest request;
+  request.collective = collective;
+  request.ranks = 2;
+  const Plan plan = generate_plan(*find_algorithm(collective, algorithm), request);
+  device::DeviceCall call;
+  call.plan = &plan.ranks[0];
+  call.type = DataType::float32;
+  call.in.count = call.out.count = 64;
+  call.choice.protocol = protocol;
+  call.choice.tiling = Tiling::of(64, 4, plan.header.pieces, 256);
+  call.windows = needs_of(plan).path.windows;
+  call.scales = scales;
+  const std::vector<std::byte> block = device::build_plan_block(call);
+  device::PlanBlock header;
+  std::memcpy(&header, block.data(), sizeof header);
+  First first;
+  std::memcpy(&first.action, block.data() + header.action, sizeof first.action);
+  const std::size_t last = first.action.first_move + first.action.moves - 1;
+  if (first.action.moves > 0) {
+    std::memcpy(&first.move, block.data() + header.move + last * sizeof first.move,
+                sizeof first.move);
+  }
+  return first;
+}
+
+TEST(CudaExchanges, AreOneActionWhereNobodyWaitsBeforeItHasSent) {
+  using enum device::Protocol;
+  const First words = first_of(Collective::all_reduce, "one_shot", ll, false);
+  EXPECT_EQ(words.action.steps, 2U);
+  EXPECT_EQ(words.action.receives, 1U);
+  EXPECT_EQ(words.action.sends, 1U);
+  EXPECT_EQ(words.action.moves, 2U);
+  EXPECT_EQ(words.action.completes, 1U);
+  EXPECT_EQ(words.move.looked_up, 0U) << "with those of the first";
+  EXPECT_EQ(words.move.first_target, 2U) << "a slot and the input: nothing is kept in the output";
+  EXPECT_EQ(words.move.plain, 1U);
+  // A message that waits for its header waits before it is moved; results are divided, and no
+  // message.
+  EXPECT_EQ(first_of(Collective::all_reduce, "one_shot", simple, false).action.steps, 1U);
+  EXPECT_EQ(first_of(Collective::all_reduce, "one_shot", ll128, false).action.steps, 1U);
+  EXPECT_EQ(first_of(Collective::all_reduce, "one_shot", ll, true).action.steps, 1U);
+  // In place an input lies elsewhere in the output.
+  EXPECT_EQ(first_of(Collective::all_gather, "direct", ll, false).action.steps, 1U);
+  const First signals = first_of(Collective::all_reduce, "two_shot_window", simple, false);
+  EXPECT_EQ(signals.action.steps, 2U);
+  EXPECT_EQ(signals.action.moves, 0U);
 }
 
 }  // namespace
