@@ -329,10 +329,8 @@ void enqueue(Device& device, std::span<const RankLaunch> ranks, const SegmentSha
   }
   const bool even = std::ranges::all_of(
       ranks, [&](const RankLaunch& r) { return r.blocks == ranks.front().blocks; });
-  if (even) {
-    const std::uint32_t each = ranks.front().blocks;
-    launch.ranks_per_block = ((1U << 24) + each - 1) / each;
-  }
+  const std::uint32_t each = ranks.front().blocks;
+  if (even && each > 0) launch.ranks_per_block = ((1U << 24) + each - 1) / each;
   device.launch(launch, type, blocks, stream);
 }
 

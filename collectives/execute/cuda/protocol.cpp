@@ -12,9 +12,9 @@
 namespace tutti::device {
 namespace {
 
-// LL while latency is all, Simple where LL128's flags outweigh its fences. Measured with two ranks on
-// an H200: LL and LL128 are even at 32 KiB; at 256 KiB LL128 takes three quarters of LL's time, and
-// 94 % of Simple's; at 2 MiB 1.6 times Simple's. In between LL128 follows a line that Simple's
+// LL while latency is all, Simple where LL128's flags outweigh its fences. Measured with two ranks
+// on an H200: LL and LL128 are even at 32 KiB; at 256 KiB LL128 takes three quarters of LL's time,
+// and 94 % of Simple's; at 2 MiB 1.6 times Simple's. In between LL128 follows a line that Simple's
 // crosses at 400 KiB.
 constexpr std::size_t kMostForLL = std::size_t{64} << 10;
 constexpr std::size_t kMostForLL128 = std::size_t{400} << 10;
