@@ -118,6 +118,18 @@ std::string many_ranks(PtxDevice& device, DataType type) {
   return wrong(ranks, c);
 }
 
+/// Blocks that share a tile: their warps draw turns, in one operation after the other.
+std::string turns(PtxDevice& device, DataType type) {
+  DeviceRanks ranks(under_test(device), 2, kSmallSlots);
+  for (const std::size_t more : {std::size_t{0}, std::size_t{24}}) {
+    DeviceCase c =
+        all_reduce("two_shot_window", type, (std::size_t{2} << 20) + more, Protocol::simple);
+    c.copies = 2;
+    if (std::string what = wrong(ranks, c); !what.empty()) return what;
+  }
+  return "";
+}
+
 /// Data of messages outside of the segments.
 std::string data_apart(PtxDevice& device, DataType type) {
   DeviceRanks ranks(under_test(device), 3, kSmallSlots, DeviceRanks::Data::apart);
@@ -347,6 +359,7 @@ const std::vector<Trial>& trials() {
     t.push_back({"messages", send_and_receive});
     t.push_back({"deadline", deadline});
     t.push_back({"mismatch", mismatch});
+    t.push_back({"turns", turns});
     t.push_back({"window", foreign_window});
     t.push_back({"abort", aborted});
     t.push_back({"one_rank", one_rank});

@@ -189,20 +189,22 @@ TUTTI_HD void sum_packs(Block& block, const MoveArguments& m, Sum how) {
   }
   const std::uint32_t round = (kLoads >> k) * stride;
   const bool drawn = kDraws && m.turns != nullptr;
-  std::uint32_t next_turn = drawn ? m.turns->next - m.turns->first : 0;
+  // The first thread's: it alone reads and writes m.turns.
+  const std::uint32_t lane = block.thread() % block.warp();
+  std::uint32_t next_turn = drawn && lane == 0 ? m.turns->next - m.turns->first : 0;
   std::uint32_t at = 16 * (block.thread() % block.warp()) +
                      (m.part * block.threads() + block.thread()) / block.warp() * round;
   TUTTI_NO_UNROLL
   for (;; at += m.parts * (block.threads() / block.warp()) * round) {
     if (drawn) {
       const std::uint32_t turns = (whole + round - 1) / round;
-      const std::uint32_t lane = block.thread() % block.warp();
       const std::uint32_t turn = block.of_first(next_turn);
       if (turn >= turns) {
         if (lane == 0) m.turns->next = (m.turns->first += turns) + turn - turns;
         break;
       }
-      next_turn = block.draw(m.counter) - m.turns->first;  // while this turn is under way
+      next_turn = block.draw(m.counter);  // while this turn is under way
+      if (lane == 0) next_turn -= m.turns->first;
       at = turn * round + 16 * lane;
     } else if (at >= whole) {
       break;

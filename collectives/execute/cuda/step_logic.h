@@ -197,10 +197,6 @@ class LaneWalk : LaneLinks<Block, kKind> {
           fine = fine && begin(a, confirmed);
         }
         if (!block_.all(fine)) return 0;
-        if (Links::kInShared && a.moves == 0 && is_ordered(a)) {
-          end(a);  // there is nothing more to meet for
-          return a.steps;
-        }
         if (m >= action().moves) break;
       }
       fine = (!Links::kInShared || fine) && move(move_of(action(), m));
@@ -213,7 +209,10 @@ class LaneWalk : LaneLinks<Block, kKind> {
     const std::uint32_t steps = a.steps;
     if (!is_ordered(a)) fine = fine && confirm(a, confirmed);
     // The barrier, and the releases below after it, order what all threads of the block did.
-    if (!block_.all(fine)) return 0;
+    // Without a move they have just met; the short kernels do not read the shared action, which is
+    // next.
+    const bool have_met = Links::kInShared && a.moves == 0 && is_ordered(a);
+    if (!have_met && !block_.all(fine)) return 0;
     end(a);
     return steps;
   }
