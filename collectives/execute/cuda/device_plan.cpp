@@ -6,7 +6,6 @@
 #include <limits>
 #include <set>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "collectives/execute/cuda/block_writer.h"

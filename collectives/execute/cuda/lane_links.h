@@ -16,8 +16,8 @@
 //     void converge();              before the next two, whose threads are to come together
 //     Pair load_line(p), void store_line(p, pair): 16 bytes of a line that eight threads carry, in
 //                                   one access; with a null pointer there is nothing to store
-//     std::uint32_t draw(p)         a number that no other warp draws, from *p; for the first
-//     thread std::uint32_t of_first(v)     the first thread's value
+//     std::uint32_t draw(p)         the first thread: a number from *p that no other warp draws
+//     std::uint32_t of_first(v)     the first thread's value
 #pragma once
 
 #include <cstdint>
