@@ -103,7 +103,11 @@ TUTTI_HD void write_report(const BlockShared& shared, Report& r, std::uint32_t r
                            std::uint64_t found) {
   End end{};
   end.peer = whom & ~(1u << 31);
-  if (end.peer == whom) end = shared.lane_ends[shared.uses[whom].end];
+  if (end.peer == whom) {
+    const Use& use = shared.uses[whom];
+    end = shared.lane_ends[use.end];
+    step += use.second_step;
+  }
   store_relaxed(&r.messages, shared.header().messages);
   store_relaxed(&r.operation, shared.operation);
   store_relaxed(&r.lane, shared.lane_index);

@@ -114,7 +114,7 @@ class Builder {
     a.steps = 1;
     parts_.actions.push_back(a);
     std::uint32_t& counted = parts_.ends[first_end + end].counted;
-    parts_.uses.push_back({end, counted});
+    parts_.uses.push_back({static_cast<std::uint16_t>(end), 0, counted});
     counted += tiles;
     const bool plain = bytes % 8 == 0 && (m.offset + at) % 8 == 0 && stride % 8 == 0;
     parts_.moves.push_back(

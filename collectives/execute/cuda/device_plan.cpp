@@ -117,6 +117,7 @@ class Builder {
     d.first_use = u32(parts_.uses.size());
     for (const ReceiveLink& link : last.receives) {
       parts_.uses.push_back(use(link.rank, link.channel, false, first_end));
+      parts_.uses.back().second_step = receiving != nullptr ? 1 : 0;
     }
     d.sends = u32(a.sends.size());
     for (const SendLink& link : a.sends) {
@@ -274,7 +275,8 @@ class Builder {
       ++e;
     }
     if (e == parts_.ends.size()) parts_.ends.push_back({peer, channel, 0, sends ? 1U : 0U, 0});
-    return {u32(e) - first_end, parts_.ends[e].per_tile++};
+    // A lane with more ends than fit is refused later.
+    return {static_cast<std::uint16_t>(e - first_end), 0, parts_.ends[e].per_tile++};
   }
 
   std::uint32_t u32(std::size_t n) const {

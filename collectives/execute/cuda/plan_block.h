@@ -44,7 +44,8 @@ struct DeviceOperand {
 
 /// A message: the `ordinal`-th of its tile at one end of a connection.
 struct Use {
-  std::uint32_t end;  // index within the lane
+  std::uint16_t end;          // index within the lane
+  std::uint16_t second_step;  // 1: of an action's second step
   std::uint32_t ordinal;
 };
 

@@ -19,14 +19,18 @@ using device::Protocol;
 using device::SegmentShape;
 using namespace std::chrono_literals;
 
-DeviceCase ring(std::size_t bytes, Protocol protocol) {
+DeviceCase all_reduce(const char* algorithm, std::size_t bytes, Protocol protocol) {
   DeviceCase c;
-  c.algorithm = find_algorithm(Collective::all_reduce, "ring");
+  c.algorithm = find_algorithm(Collective::all_reduce, algorithm);
   c.type = DataType::int32;
   c.kind = ReduceKind::sum;
   c.bytes = bytes;
   c.protocol = protocol;
   return c;
+}
+
+DeviceCase ring(std::size_t bytes, Protocol protocol) {
+  return all_reduce("ring", bytes, protocol);
 }
 
 class CudaHostFaults : public ::testing::TestWithParam<Protocol> {
@@ -61,6 +65,16 @@ TEST_P(CudaHostFaults, DeadlineLeavesTheWait) {
   for (int r = 0; r < 3; ++r) all.executor(r).abort();
   without(1, ring(3000, GetParam()));
   EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
+}
+
+/// By LL, the steps that send and receive are one exchange.
+TEST_P(CudaHostFaults, AReportNamesTheStepThatReceives) {
+  for (int r = 0; r < 3; ++r) all.executor(r).set_limits({50ms});
+  const auto failure = without(1, all_reduce("one_shot", 600, GetParam()));
+  ASSERT_TRUE(failure);
+  EXPECT_NE(std::string(failure->what()).find("step 1) on its GPU for rank 1 to send one"),
+            std::string::npos)
+      << failure->what();
 }
 
 TEST_P(CudaHostFaults, ALongWaitIsToldOnce) {
