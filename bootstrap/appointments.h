@@ -15,8 +15,8 @@
 
 #include "bootstrap/handle.h"
 #include "core/error.h"
-#include "transport/handshake.h"
-#include "transport/socket.h"
+#include "transport/sockets/handshake.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 

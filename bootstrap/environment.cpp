@@ -29,10 +29,10 @@
 #include "core/log.h"
 #include "core/number.h"
 #include "core/settings.h"
-#include "transport/named_host.h"
-#include "transport/rank_listener.h"
-#include "transport/socket.h"
-#include "transport/tcp_socket.h"
+#include "transport/sockets/named_host.h"
+#include "transport/sockets/rank_listener.h"
+#include "transport/sockets/socket.h"
+#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 namespace {

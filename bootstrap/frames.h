@@ -15,8 +15,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "transport/handshake.h"
-#include "transport/socket.h"
+#include "transport/sockets/handshake.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::protocol {
 

@@ -9,7 +9,7 @@
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
 #include "core/number.h"
-#include "transport/crc32c.h"
+#include "transport/sockets/crc32c.h"
 
 namespace tutti {
 namespace {

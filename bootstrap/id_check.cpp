@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "bootstrap/rendezvous_protocol.h"
-#include "transport/introduction.h"
-#include "transport/socket.h"
+#include "transport/sockets/introduction.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 

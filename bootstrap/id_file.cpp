@@ -19,7 +19,7 @@
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/background.h"
 #include "core/error.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

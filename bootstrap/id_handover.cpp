@@ -15,7 +15,7 @@
 #include "core/background.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "bootstrap/unique_id.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 

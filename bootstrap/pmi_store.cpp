@@ -24,9 +24,9 @@
 #include "bootstrap/launcher.h"
 #include "core/error.h"
 #include "core/number.h"
-#include "transport/named_host.h"
-#include "transport/rank_listener.h"
-#include "transport/socket.h"
+#include "transport/sockets/named_host.h"
+#include "transport/sockets/rank_listener.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "bootstrap/rendezvous_tree.h"
 #include "core/error.h"
-#include "transport/rank_listener.h"
+#include "transport/sockets/rank_listener.h"
 
 namespace tutti {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "bootstrap/frames.h"
 #include "bootstrap/rendezvous_protocol.h"
-#include "transport/socket.h"
-#include "transport/waiting_room.h"
+#include "transport/sockets/socket.h"
+#include "transport/sockets/waiting_room.h"
 
 namespace tutti {
 

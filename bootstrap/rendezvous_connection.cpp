@@ -9,7 +9,7 @@
 
 #include "core/background.h"
 #include "core/error.h"
-#include "transport/introduction.h"
+#include "transport/sockets/introduction.h"
 
 namespace tutti {
 namespace {

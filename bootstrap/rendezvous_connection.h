@@ -9,7 +9,7 @@
 #include "bootstrap/frames.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/rendezvous_protocol.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 

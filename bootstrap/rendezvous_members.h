@@ -13,8 +13,8 @@
 
 #include "bootstrap/frames.h"
 #include "core/error.h"
-#include "transport/handshake.h"
-#include "transport/socket.h"
+#include "transport/sockets/handshake.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 

@@ -9,8 +9,8 @@
 
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
-#include "transport/introduction.h"
-#include "transport/socket.h"
+#include "transport/sockets/introduction.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 

@@ -1,7 +1,7 @@
 // The messages between the ranks and the rendezvous server, and among the ranks.
 //
-// Both ends of a connection prove that they know the secret in the id (transport/handshake.h); then
-// they exchange frames (frames.h), which carry MACs:
+// Both ends of a connection prove that they know the secret in the id
+// (transport/sockets/handshake.h); then they exchange frames (frames.h), which carry MACs:
 //
 //     rank -> server   hello       rank, size, patience, where its children find it, its card
 //     server -> rank   placement   the job's nonce, the roster's size and hash, its parent
@@ -33,8 +33,8 @@
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/unique_id.h"
 #include "core/error.h"
-#include "transport/handshake.h"
-#include "transport/socket.h"
+#include "transport/sockets/handshake.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::protocol {
 

@@ -20,11 +20,11 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"
-#include "transport/rank_listener.h"
-#include "transport/reactor.h"
-#include "transport/socket.h"
-#include "transport/tcp_socket.h"
-#include "transport/waiting_room.h"
+#include "transport/sockets/rank_listener.h"
+#include "transport/sockets/reactor.h"
+#include "transport/sockets/socket.h"
+#include "transport/sockets/tcp_socket.h"
+#include "transport/sockets/waiting_room.h"
 
 namespace tutti {
 namespace {

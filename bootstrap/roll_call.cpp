@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "bootstrap/rendezvous_protocol.h"
-#include "transport/waiting_room.h"
+#include "transport/sockets/waiting_room.h"
 
 namespace tutti {
 namespace {

@@ -15,8 +15,8 @@
 #include "bootstrap/appointments.h"
 #include "bootstrap/frames.h"
 #include "core/error.h"
-#include "transport/introduction.h"
-#include "transport/socket.h"
+#include "transport/sockets/introduction.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 

@@ -18,9 +18,9 @@
 #include "bootstrap/torch_store.h"
 #include "core/background.h"
 #include "core/error.h"
-#include "transport/named_host.h"
-#include "transport/socket.h"
-#include "transport/tcp_socket.h"
+#include "transport/sockets/named_host.h"
+#include "transport/sockets/socket.h"
+#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 namespace {

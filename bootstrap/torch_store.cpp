@@ -13,8 +13,8 @@
 
 #include "core/background.h"
 #include "core/error.h"
-#include "transport/named_host.h"
-#include "transport/socket.h"
+#include "transport/sockets/named_host.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

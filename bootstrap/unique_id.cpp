@@ -8,7 +8,7 @@
 #include "bootstrap/rendezvous_server.h"
 #include "core/error.h"
 #include "core/settings.h"
-#include "transport/tcp_socket.h"
+#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 namespace {

@@ -37,7 +37,7 @@ constexpr bool needs_equal_groups(Collective c) {
 enum class Access : std::uint8_t {
   none,     // nothing: all data from rank to rank go through slots
   tmp,      // memory of Tutti's own, by loads and stores
-  copies,   // also the buffers, by copies that the kernel makes (transport/cma.h)
+  copies,   // also the buffers, by copies that the kernel makes (transport/host/cma.h)
   windows,  // also the buffers, by loads and stores
 };
 /// The least that a plan needs which addresses other ranks' memory, and of that tmp alone.

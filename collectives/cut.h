@@ -9,7 +9,7 @@
 #include "collectives/layout.h"
 #include "collectives/plan.h"
 #include "core/wide.h"
-#include "transport/connection.h"
+#include "transport/host/connection.h"
 
 namespace tutti {
 

@@ -13,7 +13,7 @@
 #include "comm/started_calls.h"
 #include "core/settings.h"
 #include "core/wait.h"
-#include "transport/gpu_memory.h"
+#include "transport/gpu/gpu_memory.h"
 
 namespace tutti {
 namespace {

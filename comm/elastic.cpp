@@ -1,4 +1,4 @@
-// The ranks' side of an elastic job. The launcher's is tools/elastic_run.h, which says how the
+// The ranks' side of an elastic job. The launcher's is tools/run/elastic_run.h, which says how the
 // rounds go.
 #include "comm/elastic.h"
 
@@ -23,7 +23,7 @@
 #include "core/log.h"
 #include "core/settings.h"
 #include "core/wait.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "comm/communicator.h"
 #include "core/fork.h"
-#include "transport/control_block.h"
+#include "transport/host/control_block.h"
 
 namespace tutti {
 

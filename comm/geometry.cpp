@@ -36,7 +36,7 @@ ConnectionShape links_for(ConnectionShape wish, int ranks, bool crowded, bool on
   // Ranks that share a core share its caches: the less data goes round, the more stays there.
   if (crowded) return {kMost, wish.slot_bytes, kLeast};
   std::size_t most_bytes = kLinksBytes / links;
-  // Half of a large L2 cache; else a link should exceed it (transport/connection.h).
+  // Half of a large L2 cache; else a link should exceed it (transport/host/connection.h).
   if (!one_per_host && l2_bytes >= kLargeL2) {
     most_bytes = std::min(most_bytes, static_cast<std::size_t>(l2_bytes) / 2);
   }

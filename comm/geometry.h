@@ -11,7 +11,7 @@
 #include "collectives/model/gpu_places.h"
 #include "collectives/model/machine.h"
 #include "comm/communicator.h"
-#include "transport/connection.h"
+#include "transport/host/connection.h"
 
 namespace tutti {
 

@@ -14,7 +14,7 @@
 #include "comm/impl.h"
 #include "comm/session.h"
 #include "core/settings.h"
-#include "transport/tcp_socket.h"
+#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 namespace {

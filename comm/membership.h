@@ -9,8 +9,8 @@
 
 #include "bootstrap/meeting_point.h"
 #include "comm/communicator.h"
-#include "transport/host_peers.h"
-#include "transport/network.h"
+#include "transport/host/host_peers.h"
+#include "transport/network/network.h"
 
 namespace tutti {
 

@@ -7,7 +7,7 @@
 #include "comm/communicator.h"
 #include "comm/impl.h"
 #include "core/wait.h"
-#include "transport/pages.h"
+#include "transport/host/pages.h"
 
 namespace tutti {
 

@@ -13,7 +13,7 @@
 #include "collectives/text/text.h"
 #include "core/error.h"
 #include "device/team.h"
-#include "transport/handshake.h"
+#include "transport/sockets/handshake.h"
 
 namespace tutti {
 

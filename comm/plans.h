@@ -15,7 +15,7 @@
 
 #include "collectives/execute/signature.h"
 #include "collectives/model/choose.h"
-#include "transport/findings.h"
+#include "transport/host/findings.h"
 
 namespace tutti {
 

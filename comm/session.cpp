@@ -18,9 +18,9 @@
 #include "core/settings.h"
 #include "device/board.h"
 #include "topology/place.h"
-#include "transport/nameplate.h"
-#include "transport/socket.h"
-#include "transport/tcp_socket.h"
+#include "transport/host/nameplate.h"
+#include "transport/sockets/socket.h"
+#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 namespace {

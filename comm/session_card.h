@@ -12,8 +12,8 @@
 #include "comm/geometry.h"
 #include "core/host.h"
 #include "topology/graph.h"
-#include "transport/host_peers.h"
-#include "transport/network.h"
+#include "transport/host/host_peers.h"
+#include "transport/network/network.h"
 
 namespace tutti {
 

@@ -13,7 +13,7 @@
 #include "comm/impl.h"
 #include "comm/window.h"
 #include "transport/far_windows.h"
-#include "transport/signal_board.h"
+#include "transport/host/signal_board.h"
 
 namespace tutti {
 

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "core/wait.h"
-#include "transport/control_block.h"
-#include "transport/cuda_ipc.h"
+#include "transport/gpu/cuda_ipc.h"
+#include "transport/host/control_block.h"
 #include "transport/rank_group.h"
 
 namespace tutti {

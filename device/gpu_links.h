@@ -23,7 +23,7 @@
 
 #include "collectives/execute/cuda/device.h"
 #include "collectives/execute/cuda/segment.h"
-#include "transport/wire.h"
+#include "transport/network/wire.h"
 
 namespace tutti {
 

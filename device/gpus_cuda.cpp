@@ -3,7 +3,7 @@
 
 #include "collectives/execute/cuda/cuda_device.h"
 #include "device/gpus.h"
-#include "transport/gpu_pointer.h"
+#include "transport/gpu/gpu_pointer.h"
 
 namespace tutti {
 namespace {

@@ -1,7 +1,7 @@
 // A build without CUDA.
 #include "core/error.h"
 #include "device/gpus.h"
-#include "transport/gpu_pointer.h"
+#include "transport/gpu/gpu_pointer.h"
 
 namespace tutti {
 

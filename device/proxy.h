@@ -31,7 +31,7 @@
 #include "core/error.h"
 #include "device/gpu_links.h"
 #include "device/link_ends.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 

@@ -10,11 +10,11 @@
 #include <optional>
 #include <vector>
 
-#include "transport/control_block.h"
+#include "transport/host/control_block.h"
+#include "transport/host/shared_memory.h"
 #include "transport/members.h"
-#include "transport/network.h"
-#include "transport/ring_memory.h"
-#include "transport/shared_memory.h"
+#include "transport/network/network.h"
+#include "transport/network/ring_memory.h"
 
 namespace tutti {
 

@@ -10,7 +10,7 @@
 
 #include "core/fork.h"
 #include "core/wait.h"
-#include "transport/control_copy.h"
+#include "transport/host/control_copy.h"
 
 namespace tutti {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "transport/wire.h"
+#include "transport/network/wire.h"
 
 namespace tutti {
 namespace {

@@ -23,9 +23,9 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "transport/host/signal_board.h"
+#include "transport/network/remote_link.h"
 #include "transport/rank_group.h"
-#include "transport/remote_link.h"
-#include "transport/signal_board.h"
 
 namespace tutti {
 

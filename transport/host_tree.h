@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "transport/members.h"
-#include "transport/network.h"
+#include "transport/network/network.h"
 
 namespace tutti {
 

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "transport/control_blocks.h"
-#include "transport/failure.h"
+#include "transport/host/failure.h"
 #include "transport/host_tree.h"
 
 namespace tutti {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "transport/pages.h"
+#include "transport/host/pages.h"
 
 namespace tutti {
 namespace {

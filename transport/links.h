@@ -22,10 +22,10 @@
 #include <utility>
 #include <vector>
 
-#include "transport/connection.h"
-#include "transport/doorbell.h"
-#include "transport/network.h"
-#include "transport/shared_memory.h"
+#include "transport/host/connection.h"
+#include "transport/host/doorbell.h"
+#include "transport/host/shared_memory.h"
+#include "transport/network/network.h"
 
 namespace tutti {
 

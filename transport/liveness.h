@@ -16,8 +16,8 @@
 
 #include "transport/control_blocks.h"
 #include "transport/diagnostics.h"
+#include "transport/network/peer_events.h"
 #include "transport/other_hosts.h"
-#include "transport/peer_events.h"
 
 namespace tutti {
 

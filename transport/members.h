@@ -14,7 +14,7 @@
 
 #include "core/error.h"
 #include "core/fork.h"
-#include "transport/host_peers.h"
+#include "transport/host/host_peers.h"
 
 namespace tutti {
 

@@ -23,8 +23,8 @@
 #include "transport/host_losses.h"
 #include "transport/host_tree.h"
 #include "transport/joining.h"
-#include "transport/network.h"
-#include "transport/peer_events.h"
+#include "transport/network/network.h"
+#include "transport/network/peer_events.h"
 
 namespace tutti {
 

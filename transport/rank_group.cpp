@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/background.h"
-#include "transport/pages.h"
+#include "transport/host/pages.h"
 
 namespace tutti {
 namespace {

@@ -19,7 +19,7 @@
 #include "transport/links.h"
 #include "transport/liveness.h"
 #include "transport/members.h"
-#include "transport/network.h"
+#include "transport/network/network.h"
 
 namespace tutti {
 

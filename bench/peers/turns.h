@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::peers {
 

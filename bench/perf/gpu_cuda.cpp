@@ -6,7 +6,7 @@
 
 #include "bench/perf/gpu.h"
 #include "core/error.h"
-#include "transport/cuda_error.h"
+#include "transport/gpu/cuda_error.h"
 
 namespace tutti::perf::gpu {
 

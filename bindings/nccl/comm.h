@@ -19,7 +19,7 @@
 #include "bindings/nccl/nccl.h"
 #include "comm/communicator.h"
 #include "comm/window.h"
-#include "transport/connection.h"
+#include "transport/host/connection.h"
 
 namespace tutti::nccl {
 

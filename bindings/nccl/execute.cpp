@@ -7,7 +7,7 @@
 #include "bindings/nccl/memory.h"
 #include "bindings/nccl/result.h"
 #include "comm/impl.h"
-#include "transport/gpu_memory.h"
+#include "transport/gpu/gpu_memory.h"
 
 namespace tutti::nccl {
 namespace {

@@ -7,7 +7,7 @@
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/lifecycle.h"
 #include "bindings/nccl/log.h"
-#include "transport/gpu_memory.h"
+#include "transport/gpu/gpu_memory.h"
 
 namespace tutti::nccl {
 namespace {

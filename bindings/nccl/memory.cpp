@@ -12,8 +12,8 @@
 #include "bindings/nccl/result.h"
 #include "core/memory.h"
 #include "core/window_memory.h"
-#include "transport/gpu_memory.h"
-#include "transport/gpu_pointer.h"
+#include "transport/gpu/gpu_memory.h"
+#include "transport/gpu/gpu_pointer.h"
 
 namespace tutti::nccl {
 

@@ -12,7 +12,7 @@
 #include "collectives/model/hosts.h"
 #include "core/error.h"
 #include "core/fork.h"
-#include "transport/findings.h"
+#include "transport/host/findings.h"
 
 namespace tutti {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/compressed.h"
-#include "transport/remote_link.h"
+#include "transport/network/remote_link.h"
 
 namespace tutti {
 namespace {

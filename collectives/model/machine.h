@@ -29,7 +29,7 @@ struct Machine {
   double switch_ns = 0;       // a core passes from one rank to another
   double window_ns = 0;       // a call that addresses other ranks' memory, without its messages
 
-  // The kernel copies from or to another process (transport/cma.h).
+  // The kernel copies from or to another process (transport/host/cma.h).
   double copy_ns = 0;     // each copy, whatever its size
   double copy_pages = 0;  // to get at the pages, without reading and writing
 

@@ -22,7 +22,7 @@
 #include "core/error.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/temporary_folder.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "core/error.h"
 #include "tests/support/contains.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

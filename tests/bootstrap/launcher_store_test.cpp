@@ -32,7 +32,7 @@
 #include "tests/support/clean_environment.h"
 #include "tests/support/contains.h"
 #include "tests/support/processes.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

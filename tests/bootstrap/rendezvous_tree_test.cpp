@@ -26,7 +26,7 @@
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
 #include "tests/bootstrap/rendezvous_ranks.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "tests/support/contains.h"
 #include "tests/support/variable.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

@@ -20,7 +20,7 @@
 #include "collectives/text/text.h"
 #include "tests/device/queued_gpus.h"
 #include "tests/transport/card_network.h"
-#include "transport/wire_choice.h"
+#include "transport/network/wire_choice.h"
 
 namespace tutti::test {
 namespace {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "transport/cuda_driver.h"
-#include "transport/cuda_ipc.h"
-#include "transport/gpu_memory.h"
+#include "transport/gpu/cuda_driver.h"
+#include "transport/gpu/cuda_ipc.h"
+#include "transport/gpu/gpu_memory.h"
 
 namespace tutti {
 namespace {

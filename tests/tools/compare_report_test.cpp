@@ -1,6 +1,6 @@
 // `tutti compare`: the figures that it makes of measured times, and the data that its programs
 // check their results with.
-#include "tools/compare_report.h"
+#include "tools/compare/compare_report.h"
 
 #include <gtest/gtest.h>
 

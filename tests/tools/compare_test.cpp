@@ -16,7 +16,7 @@
 #include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 #include "tests/tools/tutti_command.h"
-#include "tools/compare_report.h"
+#include "tools/compare/compare_report.h"
 
 namespace tutti::compare {
 namespace {

@@ -1,5 +1,5 @@
 // What `tutti doctor` finds out about containers, from folders that look like those of the kernel.
-#include "tools/doctor_container.h"
+#include "tools/doctor/doctor_container.h"
 
 #include <gtest/gtest.h>
 

@@ -12,8 +12,8 @@
 #include "tests/support/contains.h"
 #include "tests/support/processes.h"
 #include "tests/tools/tutti_command.h"
-#include "tools/namespaces.h"
-#include "transport/wire_choice.h"
+#include "tools/compare/namespaces.h"
+#include "transport/network/wire_choice.h"
 
 namespace tutti {
 namespace {

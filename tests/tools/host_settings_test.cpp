@@ -18,10 +18,10 @@
 #include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 #include "tests/support/variable.h"
-#include "tools/namespaces.h"
-#include "transport/rank_listener.h"
-#include "transport/tcp_socket.h"
-#include "transport/wire_choice.h"
+#include "tools/compare/namespaces.h"
+#include "transport/network/wire_choice.h"
+#include "transport/sockets/rank_listener.h"
+#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 namespace {

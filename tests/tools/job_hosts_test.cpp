@@ -1,6 +1,6 @@
 // Which hosts a job has and which ranks they get, as users, files and batch systems say it; and
 // what agents are told, as bytes.
-#include "tools/job_hosts.h"
+#include "tools/run/job_hosts.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -20,7 +20,7 @@
 #include "core/error.h"
 #include "tests/support/contains.h"
 #include "tests/support/temporary_folder.h"
-#include "tools/agent_messages.h"
+#include "tools/run/agent_messages.h"
 
 namespace tutti {
 namespace {

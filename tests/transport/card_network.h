@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "tests/transport/wire_ends.h"
-#include "transport/endpoint.h"
+#include "transport/network/endpoint.h"
 
 namespace tutti::test {
 

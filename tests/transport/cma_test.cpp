@@ -1,6 +1,6 @@
 // Copies from and to the memory of another process that does not keep still: it frees the memory
 // meanwhile, or dies. The copy ends with an error then, and the process that makes it goes on.
-#include "transport/cma.h"
+#include "transport/host/cma.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

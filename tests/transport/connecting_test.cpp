@@ -24,8 +24,8 @@
 #include "tests/support/clean_environment.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/transport/chaos_sockets.h"
-#include "transport/network.h"
-#include "transport/socket.h"
+#include "transport/network/network.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::test {
 namespace {

@@ -1,6 +1,6 @@
 // A connection by itself: messages of all sizes go round its data without touching each other;
 // ranks that send to each other exchange cells; and a sender finds out how to write long ones.
-#include "transport/connection.h"
+#include "transport/host/connection.h"
 
 #include <gtest/gtest.h>
 

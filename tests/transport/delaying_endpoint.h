@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/endpoint.h"
+#include "transport/network/endpoint.h"
 
 namespace tutti::test {
 

@@ -1,6 +1,6 @@
 // What the processes of a host, which threads stand for here (TUTTI_APART), share when they meet,
 // and the sockets between them: they find each other, and nobody else is let in.
-#include "transport/host_peers.h"
+#include "transport/host/host_peers.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -28,8 +28,8 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/window_memory.h"
-#include "transport/handshake.h"
-#include "transport/socket.h"
+#include "transport/sockets/handshake.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

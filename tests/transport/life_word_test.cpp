@@ -1,6 +1,6 @@
 // Whether a rank is there, as other processes see it: it is killed, it leaves, its threads end, it
 // forks.
-#include "transport/life_word.h"
+#include "transport/host/life_word.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -15,9 +15,9 @@
 
 #include "comm/impl.h"
 #include "tests/support/thread_ranks.h"
-#include "transport/handshake.h"
-#include "transport/network.h"
-#include "transport/socket.h"
+#include "transport/network/network.h"
+#include "transport/sockets/handshake.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "tests/transport/card_network.h"
 #include "tests/transport/delaying_endpoint.h"
-#include "transport/tcp_endpoint.h"
-#include "transport/wire_choice.h"
+#include "transport/network/wire_choice.h"
+#include "transport/tcp/tcp_endpoint.h"
 #ifdef TUTTI_TEST_VERBS
 #include "tests/transport/verbs_ends.h"
 #endif

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "transport/network.h"
-#include "transport/socket.h"
+#include "transport/network/network.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "transport/failure.h"
-#include "transport/findings.h"
-#include "transport/handshake.h"
+#include "transport/host/failure.h"
+#include "transport/host/findings.h"
+#include "transport/sockets/handshake.h"
 
 namespace tutti {
 namespace {

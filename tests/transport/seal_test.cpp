@@ -1,6 +1,6 @@
 // Seals of what goes to other hosts: whatever bit is altered, is left out or comes twice, nothing
 // is opened that is not as it was sent.
-#include "transport/seal.h"
+#include "transport/sockets/seal.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/crc32c.h"
-#include "transport/stream.h"
+#include "transport/sockets/crc32c.h"
+#include "transport/sockets/stream.h"
 
 namespace tutti {
 namespace {

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "transport/doorbell.h"
-#include "transport/wire.h"
-#include "transport/wire_choice.h"
+#include "transport/host/doorbell.h"
+#include "transport/network/wire.h"
+#include "transport/network/wire_choice.h"
 
 namespace tutti {
 namespace {

@@ -1,5 +1,5 @@
 // Which further ways there are between two hosts, by what each says of its addresses.
-#include "transport/ways.h"
+#include "transport/network/ways.h"
 
 #include <gtest/gtest.h>
 

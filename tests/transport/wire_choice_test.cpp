@@ -1,6 +1,6 @@
 // Which wire two ranks choose: both ends, each from its own side, must come to the same, whatever
 // ports their hosts have; they get what TUTTI_TRANSPORT asks for, or an error that says what to do.
-#include "transport/wire_choice.h"
+#include "transport/network/wire_choice.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

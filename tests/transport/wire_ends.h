@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "transport/endpoint.h"
-#include "transport/wire.h"
+#include "transport/network/endpoint.h"
+#include "transport/network/wire.h"
 
 namespace tutti::test {
 

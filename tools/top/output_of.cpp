@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 extern char** environ;
 

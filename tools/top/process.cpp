@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "core/number.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::top {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "collectives/execute/signature.h"
 #include "tools/top/process.h"
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti::top {
 

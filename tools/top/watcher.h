@@ -1,5 +1,5 @@
 // Looks at the ranks of this host from outside, through what their processes keep in shared memory
-// anyway (transport/nameplate.h). The ranks notice nothing: no thread answers, and they write
+// anyway (transport/host/nameplate.h). The ranks notice nothing: no thread answers, and they write
 // nothing more. The kernel lets the processes' own user look, and root.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tools/top/view.h"
-#include "transport/control_block.h"
+#include "transport/host/control_block.h"
 
 namespace tutti::top {
 

@@ -10,12 +10,12 @@
 
 #include "core/error.h"
 #include "core/wait.h"
-#include "transport/endpoint.h"
 #include "transport/netplugin/pipe.h"
 #include "transport/netplugin/plugin.h"
-#include "transport/reactor.h"
-#include "transport/remote_link.h"
-#include "transport/wire_choice.h"
+#include "transport/network/endpoint.h"
+#include "transport/network/remote_link.h"
+#include "transport/network/wire_choice.h"
+#include "transport/sockets/reactor.h"
 
 namespace tutti {
 namespace {

@@ -20,7 +20,7 @@
 #include <span>
 
 #include "transport/netplugin/plugin.h"
-#include "transport/ring_memory.h"
+#include "transport/network/ring_memory.h"
 
 namespace tutti {
 

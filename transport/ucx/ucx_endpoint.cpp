@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "core/log.h"
-#include "transport/handshake.h"
-#include "transport/remote_link.h"
+#include "transport/network/remote_link.h"
+#include "transport/sockets/handshake.h"
 #include "transport/ucx/carriers.h"
 
 namespace tutti {

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/endpoint.h"
+#include "transport/network/endpoint.h"
 #include "transport/ucx/worker.h"
 
 namespace tutti {

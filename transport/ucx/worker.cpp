@@ -7,8 +7,8 @@
 
 #include "core/error.h"
 #include "core/settings.h"
+#include "transport/network/wire_choice.h"
 #include "transport/ucx/ucx_endpoint.h"
-#include "transport/wire_choice.h"
 
 namespace tutti {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/endpoint.h"
+#include "transport/network/endpoint.h"
 #include "transport/ucx/library.h"
 
 namespace tutti {

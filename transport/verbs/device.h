@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 #include "transport/verbs/ports.h"
 
 namespace tutti {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "transport/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 namespace {

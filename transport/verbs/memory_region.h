@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "transport/endpoint.h"
+#include "transport/network/endpoint.h"
 #include "transport/verbs/device.h"
 
 namespace tutti {

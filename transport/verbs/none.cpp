@@ -1,6 +1,6 @@
 // Where Tutti was built without RDMA verbs.
 #include "core/error.h"
-#include "transport/wire_choice.h"
+#include "transport/network/wire_choice.h"
 
 namespace tutti {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "transport/connection.h"
+#include "transport/host/connection.h"
 
 namespace tutti {
 namespace {

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/endpoint.h"
+#include "transport/network/endpoint.h"
 #include "transport/verbs/channel.h"
 #include "transport/verbs/windows.h"
 

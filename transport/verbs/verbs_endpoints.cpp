@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "transport/network/wire_choice.h"
 #include "transport/verbs/verbs_endpoint.h"
-#include "transport/wire_choice.h"
 
 namespace tutti {
 namespace {

@@ -9,8 +9,8 @@
 #include "collectives/execute/cuda/cuda_device.h"
 #include "collectives/execute/cuda/cuda_scopes.h"
 #include "core/error.h"
-#include "transport/cuda_error.h"
-#include "transport/gpu_memory.h"
+#include "transport/gpu/cuda_error.h"
+#include "transport/gpu/gpu_memory.h"
 
 namespace tutti::device {
 

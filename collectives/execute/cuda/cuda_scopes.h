@@ -4,7 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "collectives/execute/cuda/device.h"
-#include "transport/cuda_error.h"
+#include "transport/gpu/cuda_error.h"
 
 namespace tutti::device {
 

@@ -14,8 +14,8 @@
 #include "collectives/execute/cuda/launch.h"
 #include "core/error.h"
 #include "core/types.h"
-#include "transport/cuda_ipc.h"
-#include "transport/cuda_rdma.h"
+#include "transport/gpu/cuda_ipc.h"
+#include "transport/gpu/cuda_rdma.h"
 
 namespace tutti::device {
 

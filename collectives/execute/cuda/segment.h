@@ -6,7 +6,7 @@
 //     connections: headers, lengths, LL slots, LL128 slots, Simple slots |
 //     signals: headers, lengths, payloads
 //
-// A connection is the bounded FIFO of transport/connection.h, one for each (sender, receiver,
+// A connection is the bounded FIFO of transport/host/connection.h, one for each (sender, receiver,
 // channel), with its parts where they are polled: messages in the receiver's segment, credit in the
 // sender's. All protocols share the numbers of a connection's messages, and each has slots of its
 // own, because a flag must never be anybody's data. Nothing is ever reset.

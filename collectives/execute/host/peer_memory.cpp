@@ -15,7 +15,7 @@
 #include "core/wait.h"
 #include "core/wide.h"
 #include "core/window_memory.h"
-#include "transport/cma.h"
+#include "transport/host/cma.h"
 
 namespace tutti {
 namespace {

@@ -10,7 +10,7 @@
 #include "collectives/cluster/orders.h"
 #include "core/error.h"
 #include "tests/collectives/model/clusters.h"
-#include "tools/nccl_model.h"
+#include "tools/predict/nccl_model.h"
 
 namespace tutti::cluster {
 namespace {

@@ -15,7 +15,7 @@
 #include "collectives/model/fair_share.h"
 #include "tests/collectives/model/clusters.h"
 #include "tests/support/xml.h"
-#include "tools/nccl_model.h"
+#include "tools/predict/nccl_model.h"
 
 namespace tutti::cluster {
 namespace {

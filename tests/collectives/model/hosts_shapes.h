@@ -9,7 +9,7 @@
 #include "collectives/model/host_scenario.h"
 #include "collectives/model/predict.h"
 #include "tests/collectives/model/hops.h"
-#include "transport/connection.h"
+#include "transport/host/connection.h"
 
 namespace tutti::test {
 

@@ -6,8 +6,8 @@
 #include "collectives/execute/cuda/kernel.h"
 #include "core/error.h"
 #include "tests/collectives/cuda/cuda_host_device.h"
-#include "transport/cuda_ipc.h"
-#include "transport/gpu_memory.h"
+#include "transport/gpu/cuda_ipc.h"
+#include "transport/gpu/gpu_memory.h"
 
 namespace tutti::test {
 namespace {

@@ -1,0 +1,280 @@
+// See host_ranks.h.
+#include "tools/run/host_ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "comm/elastic_message.h"
+#include "tools/run/job_signals.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kForOrphans = 1s;  // what a rank leaves behind in its process group may go on
+constexpr auto kForKilled = 1s;   // to be gone, once they have been killed
+constexpr auto kOrphanCheck = 20ms;
+
+/// Where the build, an installation or a Python package has it; empty: none of them.
+std::filesystem::path find_windows_library() {
+  const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  for (const char* const folder : {"../lib", TUTTI_LIB_FROM_BIN}) {
+    const std::filesystem::path path = bin / folder / "libtutti_windows.so";
+    if (std::filesystem::exists(path)) return path.lexically_normal();
+  }
+  return {};
+}
+
+/// "NAME=", of "NAME=value".
+std::string_view name_in(std::string_view variable) {
+  return variable.substr(0, variable.find('=') + 1);
+}
+
+}  // namespace
+
+HostRanks::HostRanks(const JobDescription& job, PassedOn passed_on, const sigset_t& signal_mask,
+                     Keeper& keeper, HearMessage hear)
+    : job_(job),
+      share_(job.hosts.front()),
+      passed_on_(passed_on),
+      signal_mask_(signal_mask),
+      keeper_(keeper),
+      hear_(std::move(hear)) {
+  allow_many_descriptors();
+  if (!passed_on_.output) return;
+  out_.emplace(share_.first_rank, share_.ranks, job.tag);
+  err_.emplace(share_.first_rank, share_.ranks, job.tag);
+}
+
+void HostRanks::tell(MessageKind kind, int number, int value, std::string text) {
+  hear_({kind, share_.number, number, value, std::move(text)});
+}
+
+void HostRanks::start() {
+  started_ = true;
+  if (job_.bind_cores) {
+    cores_ = choose_cores(share_.ranks);
+    if (cores_.empty()) {
+      tell(MessageKind::note, 0, 0, "fewer cores than ranks: --bind core has no effect");
+    }
+  }
+  if (job_.windows) {
+    windows_library_ = find_windows_library();
+    if (windows_library_.empty()) {
+      tell(MessageKind::note, 0, 0,
+           "libtutti_windows.so is not where tutti is installed: --windows has no effect");
+    }
+  }
+  ranks_.resize(static_cast<std::size_t>(share_.ranks));
+  more_may_start_ = job_.elastic;
+  for (int index = 0; index < share_.ranks && !job_.elastic; ++index) {
+    if (!start(index)) return;
+  }
+}
+
+bool HostRanks::start(int index) {
+  const int rank = share_.first_rank + index;
+  Rank& its = ranks_[static_cast<std::size_t>(index)];
+  Rank started;
+  const FileDescriptor talk = job_.elastic ? started.talk.open() : FileDescriptor();
+  SpawnOptions spawning;
+  spawning.program = job_.program;
+  spawning.environment = environment_of(index, talk.fd());
+  spawning.signal_mask = signal_mask_;
+  spawning.keeper = &keeper_;
+  spawning.passed_fd = talk.fd();
+  if (!cores_.empty()) spawning.cpus = cores_[static_cast<std::size_t>(index)];
+  FileDescriptor input, out, err;
+  if (rank == 0 && its.pid < 0) {
+    if (passed_on_.input) input = input_.open();
+    spawning.stdin_fd = input ? input.fd() : 0;
+  }
+  if (out_) {
+    out = out_->open_pipe(index);
+    err = err_->open_pipe(index);
+    spawning.stdout_fd = out.fd();
+    spawning.stderr_fd = err.fd();
+  }
+  const Spawned spawned = spawn(spawning);
+  if (spawned.pid < 0) {
+    tell(MessageKind::not_started, rank, spawned.error);
+    return false;
+  }
+  started.pid = spawned.pid;
+  started.runs = started.has_group = true;
+  if (its.has_group) before_.push_back(std::move(its));
+  its = std::move(started);
+  tell(MessageKind::started, rank, spawned.pid);
+  return true;
+}
+
+std::vector<std::string> HostRanks::environment_of(int index, int talk_fd) const {
+  // The first of one name counts.
+  std::vector<std::string> ours{
+      fmt::format("TUTTI_RANK={}", share_.first_rank + index),
+      fmt::format("TUTTI_SIZE={}", job_.size), fmt::format("TUTTI_LOCAL_RANK={}", index),
+      fmt::format("TUTTI_LOCAL_SIZE={}", share_.ranks), "TUTTI_UNIQUE_ID=" + job_.id};
+  ours.push_back(fmt::format("{}={}", kElasticVariable, talk_fd));
+  if (!windows_library_.empty()) {
+    std::string& preload = ours.emplace_back("LD_PRELOAD=" + windows_library_.string());
+    const char* const here = std::getenv("LD_PRELOAD");
+    std::string others = here != nullptr ? here : "";
+    for (const std::string& variable : job_.variables) {
+      if (variable.starts_with("LD_PRELOAD=")) others = variable.substr(variable.find('=') + 1);
+    }
+    if (!others.empty()) preload += ":" + others;
+  }
+  for (const std::string& variable : job_.variables) {
+    const bool merged = !windows_library_.empty() && variable.starts_with("LD_PRELOAD=");
+    if (!merged) ours.push_back(variable);
+  }
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const bool is_ours = std::any_of(ours.begin(), ours.end(), [&](const std::string& variable) {
+      return text.starts_with(name_in(variable));
+    });
+    if (!is_ours) result.emplace_back(text);
+  }
+  for (std::string& variable : ours) {
+    if (talk_fd >= 0 || name_in(variable) != fmt::format("{}=", kElasticVariable)) {
+      result.push_back(std::move(variable));
+    }
+  }
+  return result;
+}
+
+bool HostRanks::note_end(pid_t pid, int status) {
+  const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                  [&](const Rank& rank) { return rank.runs && rank.pid == pid; });
+  if (found == ranks_.end()) return false;
+  found->runs = false;
+  found->ended = std::chrono::steady_clock::now();
+  found->talk.close();
+  tell(MessageKind::ended, share_.first_rank + static_cast<int>(found - ranks_.begin()), status);
+  return true;
+}
+
+HostRanks::Rank* HostRanks::own(int rank) {
+  const int index = rank - share_.first_rank;
+  const bool is_own = index >= 0 && static_cast<std::size_t>(index) < ranks_.size();
+  return is_own ? &ranks_[static_cast<std::size_t>(index)] : nullptr;
+}
+
+void HostRanks::obey(const Message& command) {
+  switch (command.kind) {
+    case MessageKind::signal:
+      for (std::vector<Rank>* const some : {&ranks_, &before_}) {
+        for (Rank& rank : *some) {
+          if (rank.has_group) ::kill(-rank.pid, command.number);
+          if (command.number == SIGKILL || JobSignals::ends(command.number)) {
+            rank.starts_at.reset();
+          }
+        }
+      }
+      break;
+    case MessageKind::start_rank:
+      if (Rank* const rank = own(command.number)) {
+        rank->starts_at =
+            std::chrono::steady_clock::now() + std::chrono::milliseconds(command.value);
+      }
+      break;
+    case MessageKind::no_more:
+      more_may_start_ = false;
+      for (Rank& rank : ranks_) rank.starts_at.reset();
+      serve();  // that may have been all
+      break;
+    case MessageKind::word:
+      if (Rank* const rank = own(command.number)) rank->talk.say(command.text);
+      break;
+    case MessageKind::input:
+      input_.add(command.text);
+      break;
+    case MessageKind::taken:
+      if (out_ && command.value > 0) {
+        output(command.number).taken(static_cast<std::size_t>(command.value));
+      }
+      break;
+    case MessageKind::unread:
+      if (out_) output(command.number).close();
+      break;
+    default:
+      break;
+  }
+}
+
+void HostRanks::add_polls(std::vector<pollfd>& polls) const {
+  if (out_) out_->add_polls(polls);
+  if (err_) err_->add_polls(polls);
+  input_.add_polls(polls);
+  for (const Rank& rank : ranks_) rank.talk.add_polls(polls);
+}
+
+std::chrono::steady_clock::time_point HostRanks::next_wake() const {
+  Time wake = Time::max();
+  const auto is_orphaned = [](const Rank& rank) { return !rank.runs && rank.has_group; };
+  if (!before_.empty() || std::ranges::any_of(ranks_, is_orphaned)) {
+    wake = std::chrono::steady_clock::now() + kOrphanCheck;
+  }
+  for (const Rank& rank : ranks_) wake = std::min(wake, rank.starts_at.value_or(Time::max()));
+  return wake;
+}
+
+void HostRanks::serve() {
+  if (!started_ || gone_) return;
+  for (std::size_t index = 0; index < ranks_.size(); ++index) serve_talk(static_cast<int>(index));
+  for (Rank& rank : ranks_) look_for_orphans(rank);
+  for (Rank& rank : before_) look_for_orphans(rank);
+  std::erase_if(before_, [](const Rank& rank) { return !rank.has_group; });
+  if (const int fed = input_.write(); fed != 0) tell(MessageKind::fed, 0, fed);
+  const bool all_gone =
+      !more_may_start_ && before_.empty() &&
+      std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.runs || rank.has_group; });
+  for (const int stream : {1, 2}) {
+    if (!out_) break;
+    tell_output(stream, all_gone ? output(stream).finish() : output(stream).read());
+  }
+  if (!all_gone) return;
+  gone_ = true;
+  tell(MessageKind::gone);
+}
+
+/// A rank of an elastic job is started, when the time has come; and what it says is passed on.
+void HostRanks::serve_talk(int index) {
+  const auto at = [&]() -> Rank& { return ranks_[static_cast<std::size_t>(index)]; };
+  const auto when = at().starts_at;
+  if (when && std::chrono::steady_clock::now() >= *when) {
+    at().starts_at.reset();
+    start(index);
+  }
+  at().talk.write();
+  while (auto text = at().talk.read()) {
+    tell(MessageKind::said, share_.first_rank + index, 0, std::move(*text));
+  }
+}
+
+void HostRanks::tell_output(int stream, std::string lines) {
+  if (!lines.empty()) tell(MessageKind::output, stream, 0, std::move(lines));
+}
+
+/// A rank's process has ended; ends what it left behind. An empty group's number may be used again,
+/// so it is not signalled any more.
+void HostRanks::look_for_orphans(Rank& rank) {
+  if (rank.runs || !rank.has_group) return;
+  const bool empty = ::kill(-rank.pid, 0) != 0 && errno == ESRCH;
+  const auto age = std::chrono::steady_clock::now() - rank.ended;
+  if (!empty && age >= kForOrphans) ::kill(-rank.pid, SIGKILL);
+  if (!empty && age < kForOrphans + kForKilled) return;
+  rank.has_group = false;
+  keeper_.remove(rank.pid);
+}
+
+}  // namespace tutti

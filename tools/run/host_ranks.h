@@ -1,0 +1,91 @@
+// The ranks of a job that run on this host: it starts them, tells what becomes of them, passes
+// their output and input on, and sees to it that none of their processes is left. It decides
+// nothing.
+#pragma once
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/run/agent_messages.h"
+#include "tools/run/rank_input.h"
+#include "tools/run/rank_output.h"
+#include "tools/run/rank_talk.h"
+#include "tools/spawn.h"
+
+namespace tutti {
+
+using HearMessage = std::function<void(Message&&)>;
+
+/// What of the ranks comes and goes as messages. The rest they inherit.
+struct PassedOn {
+  bool input = false;
+  bool output = false;
+};
+
+class HostRanks {
+ public:
+  /// `signal_mask`: of the ranks. `keeper`: kills them if this process is killed.
+  HostRanks(const JobDescription& job, PassedOn passed_on, const sigset_t& signal_mask,
+            Keeper& keeper, HearMessage hear);
+
+  /// Starts all, or none in an elastic job, where the launcher asks for each one (start_rank). Ends
+  /// early, with the message not_started, where one cannot start.
+  void start();
+  /// Whether it was one of the ranks.
+  bool note_end(pid_t pid, int status);
+  /// The commands input, signal, taken, unread, start_rank, word and no_more.
+  void obey(const Message& command);
+
+  void add_polls(std::vector<pollfd>& polls) const;
+  std::chrono::steady_clock::time_point next_wake() const;
+  void serve();
+  /// Nothing is left, and all has been told.
+  bool gone() const { return gone_; }
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Rank {
+    pid_t pid = -1;  // of its newest process; -1: it has had none
+    bool runs = false;
+    bool has_group = false;  // processes of its group may be left
+    Time ended;
+    std::optional<Time> starts_at;
+    RankTalk talk;
+  };
+
+  void tell(MessageKind kind, int number = 0, int value = 0, std::string text = "");
+  void tell_output(int stream, std::string lines);
+  std::vector<std::string> environment_of(int index, int talk_fd) const;
+  /// False: it cannot be started, which has been told.
+  bool start(int index);
+  /// Null: it is another host's.
+  Rank* own(int rank);
+  void serve_talk(int index);
+  void look_for_orphans(Rank& rank);
+  RankOutput& output(int stream) { return *(stream == 1 ? out_ : err_); }
+
+  const JobDescription& job_;
+  const HostShare& share_;
+  const PassedOn passed_on_;
+  const sigset_t signal_mask_;
+  Keeper& keeper_;
+  const HearMessage hear_;
+  std::vector<Rank> ranks_;
+  std::vector<Rank> before_;  // processes of the same ranks, which have ended
+  std::vector<cpu_set_t> cores_;
+  std::filesystem::path windows_library_;  // to be preloaded; empty: none
+  std::optional<RankOutput> out_, err_;
+  InputPipe input_;
+  bool started_ = false, gone_ = false;
+  bool more_may_start_ = false;
+};
+
+}  // namespace tutti

@@ -1,8 +1,0 @@
-// A build without CUDA.
-#include "transport/gpu_pointer.h"
-
-namespace tutti {
-
-int gpu_of(const void*) { return -1; }
-
-}  // namespace tutti

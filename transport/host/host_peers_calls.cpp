@@ -1,0 +1,163 @@
+// How a rank calls another process of its host, and takes in its callers.
+//
+// A call is a connection to the other one's listener and one packet behind it, the Hello. The
+// listening process need not do anything for that, so the caller does not wait, and sends on at
+// once. The MAC of the Hello is keyed with the secret of the meeting, and names the caller and the
+// listener. The name of a listener is random and used for one meeting. Only the listener can read
+// the packet, so nobody can repeat it there, and elsewhere it is worth nothing. The kernel tells
+// each side the user of the other.
+//
+// A process that connects and says nothing holds one of kPlaces places for a while.
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "core/error.h"
+#include "transport/host/host_peers.h"
+#include "transport/sockets/waiting_room.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kPlaces = 256;
+constexpr auto kPatience = 5s;       // for a caller that says nothing
+constexpr auto kUndisturbed = 20ms;  // it has this long even when its place is wanted
+// What epoll says of listeners; else the number of a peer.
+constexpr std::uint64_t kCalls = std::uint64_t{1} << 40;
+
+bool is_of_this_user(const FileDescriptor& socket) {
+  return peer_user(socket) == static_cast<std::int64_t>(::getuid());
+}
+
+protocol::Bytes32 hello_mac(const protocol::Bytes32& secret,
+                            const std::array<std::uint64_t, 2>& listener, std::uint64_t caller) {
+  return protocol::hash(secret, "host peer",
+                        {protocol::bytes_of(listener), protocol::bytes_of(caller)});
+}
+
+}  // namespace
+
+HostPeers::Exchange& HostPeers::exchange_with(Peer& peer) {
+  if (!peer.exchange) peer.exchange = std::make_unique<Exchange>();
+  return *peer.exchange;
+}
+
+void HostPeers::hang_up(Peer& peer) {
+  // A child by fork() may keep the socket open, so that it would be news for ever.
+  if (peer.exchange && peer.exchange->in) {
+    epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, peer.exchange->in.fd(), nullptr);
+  }
+  peer.exchange.reset();
+}
+
+// --- Who is called -------------------------------------------------------------------------------
+
+bool HostPeers::call(Peer& peer) {
+  Exchange& exchange = exchange_with(peer);
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) {
+    throw_system_error(
+        fmt::format("rank {}: no socket to pid {}: a process may have only so many "
+                    "file descriptors open (ulimit -n raises that)",
+                    number_, peer.who->pid));
+  }
+  const SocketAddress name = socket_address(peer.now.socket);
+  if (::connect(socket.fd(), name.get(), name.length) != 0 || !is_of_this_user(socket)) {
+    exchange.closed = peer.is_gone();
+    return false;
+  }
+  const Hello hello{address_.identity,
+                    hello_mac(peer.now.meeting->secret, peer.now.socket, address_.identity)};
+  if (::send(socket.fd(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) return false;
+  exchange.out = std::move(socket);
+  return true;
+}
+
+// --- Who calls -----------------------------------------------------------------------------------
+
+void HostPeers::accept_callers(const std::shared_ptr<Meeting>& meeting) {
+  while (meeting->listener) {
+    if (callers_.size() >= kPlaces) {
+      const auto silent = std::ranges::find_if(callers_, [](const Caller& c) { return !c.hello; });
+      if (silent == callers_.end() || Clock::now() - silent->since < kUndisturbed) return;
+      callers_.erase(silent);
+    }
+    FileDescriptor socket(
+        ::accept4(meeting->listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
+      lacks_descriptors_ = errno == EMFILE || errno == ENFILE;
+      return;
+    }
+    if (!is_of_this_user(socket)) continue;
+    Caller caller{std::move(socket), meeting, Clock::now(), {}};
+    if (!admit(caller)) callers_.push_back(std::move(caller));
+  }
+}
+
+bool HostPeers::admit(Caller& caller) {
+  if (!caller.hello) {
+    Hello hello;
+    const ssize_t got = ::recv(caller.socket.fd(), &hello, sizeof hello, MSG_DONTWAIT | MSG_TRUNC);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (got != sizeof hello) return true;
+    caller.hello = hello;
+  }
+  if (caller.meeting->place < 0) return false;  // its ranks have come together, but not here
+  const Hello& hello = *caller.hello;
+  const Meeting& meeting = *caller.meeting;
+  if (!protocol::equal(hello.mac, hello_mac(meeting.secret, meeting.name, hello.identity)))
+    return true;
+  const auto found = peers_.find(number_of(hello.identity));
+  if (found == peers_.end()) return false;
+  Peer& peer = found->second;
+  Exchange& exchange = exchange_with(peer);
+  if (exchange.in) {  // what it has said over an earlier one comes first
+    take_all(peer);
+    epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, exchange.in.fd(), nullptr);
+  }
+  exchange.in = std::move(caller.socket);
+  exchange.closed = false;
+  watch(incoming_, EPOLL_CTL_ADD, exchange.in, static_cast<std::uint64_t>(found->first), EPOLLIN);
+  take_all(peer);
+  return true;
+}
+
+void HostPeers::listen_for(const Meeting& meeting) {
+  if (!incoming_) incoming_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+  if (!incoming_) throw_system_error("making an epoll set for the sockets of this host");
+  watch(incoming_, EPOLL_CTL_ADD, meeting.listener, kCalls, EPOLLIN);
+}
+
+void HostPeers::serve() {
+  lacks_descriptors_ = false;
+  if (!incoming_) return;
+  std::array<epoll_event, 64> events;
+  const int ready = epoll_wait(incoming_.fd(), events.data(), static_cast<int>(events.size()), 0);
+  bool calls = false;
+  for (int i = 0; i < ready; ++i) {
+    const std::uint64_t what = events[static_cast<std::size_t>(i)].data.u64;
+    calls = calls || what == kCalls;
+    const auto peer = peers_.find(static_cast<int>(what));
+    if (what != kCalls && peer != peers_.end()) take_all(peer->second);
+  }
+  if (!callers_.empty()) {
+    const auto now = Clock::now();
+    std::erase_if(callers_,
+                  [&](Caller& c) { return admit(c) || (!c.hello && now - c.since > kPatience); });
+  }
+  if (!calls) return;
+  for (const auto& known : meetings_) {
+    if (const auto meeting = known.lock()) accept_callers(meeting);
+  }
+}
+
+}  // namespace tutti
