@@ -246,14 +246,19 @@ bool DeviceProxy::advance() {
     new_links_.clear();
   }
   bool moved = false;
+  const auto fail = [&](const Error& e) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = e;
+  };
   for (auto& link : links_) {
     try {
       moved = link->advance() || moved;
     } catch (const Error& e) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (!failure_) failure_ = e;
-      }
+      fail(e);
+      link = nullptr;
+    } catch (const std::exception& e) {  // no memory, say: kernels must not wait for this thread
+      fail(Error(ErrorCode::system,
+                 fmt::format("the thread between GPUs and networks: {}", e.what())));
       link = nullptr;
     }
   }

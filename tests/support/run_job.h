@@ -87,6 +87,10 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
+  /// For `in_child`, where Ctrl-Z is to stop the launcher: the kernel ignores that of a group
+  /// whose parents all are of another session.
+  static void have_own_group() { setpgid(0, 0); }
+
   pid_t pid() const { return pid_; }
   std::string out() const { return contents(out_); }
   std::string err() const { return contents(err_); }

@@ -57,7 +57,8 @@ TEST(RunCommand, AnIgnoredHangUpStaysIgnored) {
 }
 
 TEST(RunCommand, StopAndContinueReachEveryRank) {
-  Job job(shell(2, "trap 'exit 0' USR1; echo ready; while :; do sleep 0.05; done"));
+  Job job(shell(2, "trap 'exit 0' USR1; echo ready; while :; do sleep 0.05; done"), "",
+          Job::have_own_group);
   ASSERT_TRUE(eventually([&] { return job.out() == "ready\nready\n"; }));
   job.signal(SIGTSTP);
   EXPECT_TRUE(eventually([&] { return job.stopped() >= 3; }));

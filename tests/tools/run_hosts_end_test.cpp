@@ -102,7 +102,8 @@ TEST_F(RunOnHosts, AHostThatSaysNothingAfterTheKillIsLeftAlone) {
 }
 
 TEST_F(RunOnHosts, StopAndContinueReachAllRanks) {
-  Job job(shell_on("a:1,b:1", "trap 'exit 0' USR1; echo ready; while :; do sleep 0.05; done"));
+  Job job(shell_on("a:1,b:1", "trap 'exit 0' USR1; echo ready; while :; do sleep 0.05; done"), "",
+          Job::have_own_group);
   ASSERT_TRUE(is_ready(job, 2));
   job.signal(SIGTSTP);
   EXPECT_TRUE(eventually([&] { return job.stopped() >= 3; }));

@@ -98,13 +98,11 @@ TEST(CudaHostBlocks, ShareTheTilesOfPlansThroughWindows) {
   std::size_t k = 0;
   for (const Algorithm& a : algorithms()) {
     if (!runs_on_gpus(a) || !a.windows) continue;
-    for (const std::uint32_t copies : {1U, 2U}) {
-      DeviceCase c = nth(a, ++k, 2);
-      c.copies = copies;
-      c.misalign = 0;
-      c.bytes = (std::size_t{2} << 20) + 24;  // eight turns of 64 KiB for each of two pieces
-      ASSERT_EQ(all.run(c), 0U) << c.text(2);
-    }
+    DeviceCase c = nth(a, ++k, 2);
+    c.copies = k % 4 == 0 ? 1 : 2;
+    c.misalign = 0;
+    c.bytes = (std::size_t{2} << 20) + 24;  // eight turns of 64 KiB for each of two pieces
+    ASSERT_EQ(all.run(c), 0U) << c.text(2);
   }
 }
 
