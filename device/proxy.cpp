@@ -200,7 +200,12 @@ std::shared_ptr<DeviceProxy> DeviceProxy::start() {
         proxy.stopped_.notify_all();
       }
     } finally{*proxy};
-    proxy->run(stop_fd);
+    try {
+      proxy->run(stop_fd);
+    } catch (const std::exception&) {  // no memory, say; kernels must not wait for this thread
+      proxy->fail(proxy->has_ended_);
+      throw;  // into the log
+    }
   });
   return proxy;
 }
@@ -239,6 +244,11 @@ bool DeviceProxy::is_flushed() const {
   return std::ranges::all_of(links_, [](const auto& link) { return link->is_flushed(); });
 }
 
+void DeviceProxy::fail(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = error;
+}
+
 bool DeviceProxy::advance() {
   if (changed_.exchange(false, std::memory_order_acquire)) {
     const std::lock_guard lock(mutex_);
@@ -246,19 +256,11 @@ bool DeviceProxy::advance() {
     new_links_.clear();
   }
   bool moved = false;
-  const auto fail = [&](const Error& e) {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = e;
-  };
   for (auto& link : links_) {
     try {
       moved = link->advance() || moved;
     } catch (const Error& e) {
       fail(e);
-      link = nullptr;
-    } catch (const std::exception& e) {  // no memory, say: kernels must not wait for this thread
-      fail(Error(ErrorCode::system,
-                 fmt::format("the thread between GPUs and networks: {}", e.what())));
       link = nullptr;
     }
   }

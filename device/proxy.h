@@ -109,7 +109,12 @@ class DeviceProxy {
   /// Looks at all links once; true if something moved.
   bool advance();
   bool is_flushed() const;
+  void fail(const Error& error);
 
+  // Made before memory can be short.
+  const Error has_ended_{ErrorCode::system,
+                         "the thread that carries messages between this process's GPUs and "
+                         "networks has ended; the log says why"};
   std::uint32_t generation_;  // of the process that made it
   FileDescriptor doorbell_;
   std::vector<std::shared_ptr<ProxyLink>> links_;  // the thread's

@@ -1,6 +1,6 @@
-// The control blocks of a communicator's ranks (control_block.h). The ranks of this host share one
-// segment of memory, which begins with their blocks. Of a rank on another host there is a copy in
-// private memory.
+// The control blocks of a communicator's ranks (host/control_block.h). The ranks of this host share
+// one segment of memory, which begins with their blocks. Of a rank on another host there is a copy
+// in private memory.
 //
 // The first failure lies in the block of the host's first rank, where all ranks of the host look.
 #pragma once

@@ -2,7 +2,7 @@
 // it waits for, and which of its calls was refused. All of it explains, and decides nothing.
 //
 // Each rank writes it in its own control block. A rank of another host is asked for its block; the
-// answer changes the copy here (control_copy.h).
+// answer changes the copy here (host/control_copy.h).
 #pragma once
 
 #include <chrono>
@@ -34,8 +34,8 @@ class Diagnostics {
   // What this rank does.
   /// It waits for `peer`.
   void publish_wait(int peer, std::chrono::steady_clock::time_point now);
-  /// The same for a program that looks from outside (nameplate.h): `call`, which was `started` or
-  /// blocks its caller, waits `since` then.
+  /// The same for a program that looks from outside (host/nameplate.h): `call`, which was `started`
+  /// or blocks its caller, waits `since` then.
   void show_wait(int peer, std::string_view call, bool started,
                  std::chrono::steady_clock::time_point since,
                  std::chrono::steady_clock::time_point now);

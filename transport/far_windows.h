@@ -1,7 +1,7 @@
 // Windows between hosts: how a rank writes to the window of a rank of another host, and signals it.
-// What it says goes over one link to each peer (remote_link.h), in order: a put is a head, and its
-// data in as many messages as they need. So a signal comes after all that was put before it, and a
-// put finds room where the link has room.
+// What it says goes over one link to each peer (network/remote_link.h), in order: a put is a head,
+// and its data in as many messages as they need. So a signal comes after all that was put before
+// it, and a put finds room where the link has room.
 //
 // Over RDMA the owner exposes the window to its peers. Their devices write the data of longer puts
 // to their place, and the messages say only that they have. Before a window ends, all peers answer

@@ -9,7 +9,7 @@
 // `messages` is the connection of send and recv. The segment is sparse: connections that are never
 // used take no memory, and parts that a rank never uses no addresses of it.
 //
-// Links to and from other hosts belong to wires (wire.h).
+// Links to and from other hosts belong to wires (network/wire.h).
 #pragma once
 
 #include <bit>

@@ -1,6 +1,6 @@
 // The ranks of a communicator: their hosts and their processes, and the numbers that this rank has
-// for them among all ranks that it has met (host_peers.h). A communicator numbers its ranks from 0.
-// Nothing here changes after construction.
+// for them among all ranks that it has met (host/host_peers.h). A communicator numbers its ranks
+// from 0. Nothing here changes after construction.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// What programs/device_rank.cpp runs on: GPUs, or threads in their place (one of the two is
+// What device_rank.cpp runs on: GPUs, or threads in their place (one of the two is
 // linked).
 #pragma once
 

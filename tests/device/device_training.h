@@ -1,5 +1,5 @@
 // Steps of training by ranks whose memory is a GPU's (tests/parallel/gpu_model.h), for
-// programs/device_rank.cpp: they end at the bits of the same steps on the host. The program's
+// device_rank.cpp: they end at the bits of the same steps on the host. The program's
 // kernels run on the host, on copies of what they read, so they run on whatever the ranks have.
 #pragma once
 

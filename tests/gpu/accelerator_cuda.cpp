@@ -1,4 +1,4 @@
-// The GPUs, for programs/device_rank.cpp.
+// The GPUs, for device_rank.cpp.
 #include <cuda_runtime_api.h>
 
 #include <string>

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tests/support/temporary_folder.h"
-#include "tools/compare/namespaces.h"
+#include "tools/namespaces.h"
 
 namespace tutti {
 

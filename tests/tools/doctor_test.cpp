@@ -12,7 +12,7 @@
 #include "tests/support/contains.h"
 #include "tests/support/processes.h"
 #include "tests/tools/tutti_command.h"
-#include "tools/compare/namespaces.h"
+#include "tools/namespaces.h"
 #include "transport/network/wire_choice.h"
 
 namespace tutti {

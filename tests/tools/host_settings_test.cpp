@@ -18,7 +18,7 @@
 #include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 #include "tests/support/variable.h"
-#include "tools/compare/namespaces.h"
+#include "tools/namespaces.h"
 #include "transport/network/wire_choice.h"
 #include "transport/sockets/rank_listener.h"
 #include "transport/sockets/tcp_socket.h"

@@ -21,7 +21,7 @@
 #include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 #include "tests/support/temporary_folder.h"
-#include "tools/compare/namespaces.h"
+#include "tools/namespaces.h"
 
 namespace tutti {
 namespace {

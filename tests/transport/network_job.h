@@ -19,7 +19,7 @@
 
 #include "tests/support/processes.h"
 #include "tests/support/temporary_folder.h"
-#include "tools/compare/namespaces.h"
+#include "tools/namespaces.h"
 
 namespace tutti::test {
 

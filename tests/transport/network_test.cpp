@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/transport/network_job.h"
-#include "tools/compare/namespaces.h"
+#include "tools/namespaces.h"
 
 namespace tutti::test {
 namespace {

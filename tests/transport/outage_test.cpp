@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tests/transport/network_job.h"
-#include "tools/compare/namespaces.h"
+#include "tools/namespaces.h"
 
 namespace tutti::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/compare/namespaces.h"
+#include "tools/namespaces.h"
 
 namespace tutti::compare {
 

@@ -18,10 +18,10 @@
 #include "comm/elastic_message.h"
 #include "core/error.h"
 #include "core/number.h"
+#include "tools/launcher_option.h"
 #include "tools/number_in.h"
 #include "tools/run/job_hosts.h"
 #include "tools/run/launcher.h"
-#include "tools/run/launcher_option.h"
 
 namespace tutti {
 namespace {

@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "core/error.h"
+#include "tools/launcher_option.h"
 #include "tools/number_in.h"
-#include "tools/run/launcher_option.h"
 #include "tools/spawn.h"
 #include "tools/top/jobs.h"
 #include "tools/top/output_of.h"

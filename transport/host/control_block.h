@@ -68,7 +68,7 @@ struct alignas(4096) ControlBlock {
   std::atomic<std::int64_t> waited_at;
   CallersWaits callers;
   alignas(kCacheLine) std::atomic<std::uint32_t> state;  // Presence bits
-  // Only those of a host's first rank are used: its word on whether all have joined (joining.h),
+  // Only those of a host's first rank are used: its word on whether all have joined,
   // how many of the host's have, the first failure, and what is found out for all.
   alignas(kCacheLine) std::atomic<std::uint64_t> joining;
   std::atomic<std::uint32_t> joined;       // so many ranks have,

@@ -1,5 +1,5 @@
-// A network plugin of NCCL as an endpoint (endpoint.h): headers and payloads in a stream of bytes
-// (pipe.h), as over TCP.
+// A network plugin of NCCL as an endpoint (network/endpoint.h): headers and payloads in a stream of
+// bytes (pipe.h), as over TCP.
 #include <fmt/format.h>
 
 #include <algorithm>

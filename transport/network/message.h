@@ -46,7 +46,7 @@ struct MessageHeader {
   // first, with the same tag, and the bytes of the last one. The others are as long as the first.
   std::uint32_t more = 0;
   std::uint32_t last_bytes = 0;
-  // Over TCP: on so many stripes a part of the payload travels (tcp_endpoint.h).
+  // Over TCP: on so many stripes a part of the payload travels (tcp/tcp_endpoint.h).
   std::uint32_t stripes = 0;
 
   /// The payload's bytes, of all messages of a run.

@@ -1,6 +1,6 @@
 // This rank's way to the ranks on other hosts: a listener, and a RemoteRank for each of those that
 // it has anything to do with. Communicators send notes to each other through it and have their
-// links made. Peers are known by this rank's own numbers for them (host_peers.h); what travels
+// links made. Peers are known by this rank's own numbers for them (host/host_peers.h); what travels
 // names a rank by its identity.
 //
 // The data sockets of all peers are in one epoll set of this rank as soon as they are connected.

@@ -6,8 +6,8 @@
 // Either side may dial, and both may at once; so there may be two attempts at a connection. Each
 // attempt lives and dies by itself; its side dials again when it has died. The rank with the lower
 // identity uses the first attempt that has all its streams, and says so; the other rank uses the
-// one that it is told (stream_candidate.h). So the two connect even where a firewall, or something
-// else, lets connections through in one direction alone.
+// one that it is told (sockets/stream_candidate.h). So the two connect even where a firewall, or
+// something else, lets connections through in one direction alone.
 //
 // This rank waits for a rank that answers late: the kernel of that rank's host accepts for it.
 // Where nothing answers, this rank asks others to have the peer dial (Owner::on_unanswered()), and
@@ -48,7 +48,7 @@ namespace tutti {
 class RemoteRank final : Reactor::Handler, Wire::Owner {
  public:
   static constexpr std::uint32_t kStreams = 3;
-  /// kSecond carries the long messages of the rank with the higher identity (tcp_endpoint.h).
+  /// kSecond carries the long messages of the rank with the higher identity (tcp/tcp_endpoint.h).
   static constexpr std::uint32_t kControl = 0, kData = 1, kSecond = 2;
   /// The stripes, in their order, follow.
   static constexpr std::uint32_t kMostStripes = Endpoint::kMostStripes;

@@ -1,6 +1,7 @@
-// The further ways between two hosts, over which stripes of long messages travel (tcp_endpoint.h):
-// pairs of their addresses in the same network, other than the pair by which they meet. A rank says
-// at which further addresses it listens; two ranks choose by the same rule, from what both know.
+// The further ways between two hosts, over which stripes of long messages travel
+// (tcp/tcp_endpoint.h): pairs of their addresses in the same network, other than the pair by which
+// they meet. A rank says at which further addresses it listens; two ranks choose by the same rule,
+// from what both know.
 //
 // By default a rank offers addresses of interfaces that are as fast as the first one, because every
 // way carries as much as any other. It offers none of bridges: those of containers have the same

@@ -7,7 +7,7 @@
 //
 // It is ready once it has been accepted. Each of two ranks may dial the other, so two connections
 // may come about between them. The rank with the lower identity chooses the first one that has all
-// its streams ready. Neither rank uses a connection that was not chosen (remote_rank.h).
+// its streams ready. Neither rank uses a connection that was not chosen.
 #pragma once
 
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "tools/run/launcher_option.h"
+#include "tools/launcher_option.h"
 
 #include <filesystem>
 #include <sstream>
