@@ -5,8 +5,7 @@
 //     a window is       what allocate() or              a whole allocation of the user's
 //                       register_memory() gave
 //     listed in         core/window_memory.h            device/windows.h
-//     told to others    by transport/host/host_peers.h,      by device/window_board.h: the call
-//     waits
+//     told to others    by transport/host/host_peers.h, by device/window_board.h: the call waits
 //                       the call does not wait          until all have mapped it, as no kernel can
 //     mapped            when a step first needs it      at once, into the table of segment.h
 //
