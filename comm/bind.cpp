@@ -184,6 +184,9 @@ void check_call(const Call& call, int rank, int ranks) {
     refuse(call, fmt::format("peer {} is out of range: the communicator has ranks 0 to {}",
                              call.peer, ranks - 1));
   }
+  if (point_to_point && !call.sends && call.in != nullptr) {
+    refuse(call, "a recv has no input; for a send, set Call::sends");
+  }
   const auto n = static_cast<std::size_t>(ranks);
   if (call.collective == Collective::all_gather_v) {
     check_counts(call, "out", call.out_counts, call.out_offsets, n);

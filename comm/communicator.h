@@ -98,8 +98,8 @@ struct Call {
   DataType type = DataType::uint8;
   ReduceOp op{};
   int root = 0;        // rooted collectives
-  int peer = -1;       // send (in != nullptr or sends) or recv
-  bool sends = false;  // send_recv: this call is a send
+  int peer = -1;       // send_recv: the other rank
+  bool sends = false;  // send_recv: a send, from `in`; else a recv, to `out`
   // A number of the caller, such as a binding, less than 2048: calls with different labels do not
   // match. (What split() and window() exchange has those from 2048 on.)
   std::uint16_t label = 0;

@@ -96,8 +96,15 @@ void StartedCalls::wait_for(Future future) {
   future.wait();
 }
 
-void StartedCalls::withdraw(Future::State& call) {
-  static_cast<StartedCall&>(call).withdrawn = true;
+void StartedCalls::withdraw(Future::State& state) {
+  auto& started = static_cast<StartedCall&>(state);
+  const Call& call = started.kept.call();
+  if (call.collective != Collective::send_recv || call.sends) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("withdraw() of {}: only a started recv can be withdrawn",
+                            call.sends ? "a send" : name(call.collective)));
+  }
+  started.withdrawn = true;
   engine_->withdraw(*this);
 }
 

@@ -30,7 +30,8 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), code_(code), rank_(rank) {}
 
   ErrorCode code() const noexcept { return code_; }
-  /// The rank that caused the error; -1 if there is none or it is not known.
+  /// The rank that caused the error; -1 if there is none or it is not known. Of a `mismatch`: the
+  /// rank whose call differs from this one's, which may be the one that is right.
   int rank() const noexcept { return rank_; }
 
  private:

@@ -1,6 +1,7 @@
 #include "core/host_memory.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <initializer_list>
 #include <sstream>
 #include <string_view>
+
+#include "core/error.h"
 
 namespace tutti {
 namespace {
@@ -103,6 +106,16 @@ HostMemory host_memory(const std::string& root) {
   }
   m.domain = std::hash<std::string>()(domain);
   return m;
+}
+
+void check_file_limit(std::uint64_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur) return;
+  throw Error(ErrorCode::system,
+              fmt::format("{} of shared memory cannot be had: files, and with them shared memory, "
+                          "may have {} here; allow more (`ulimit -f`)",
+                          memory_text(static_cast<double>(bytes)),
+                          memory_text(static_cast<double>(limit.rlim_cur))));
 }
 
 std::string memory_text(double bytes) {

@@ -20,6 +20,10 @@ struct HostMemory {
 /// The present state. `root`: a folder that replaces "/", for tests.
 HostMemory host_memory(const std::string& root = "");
 
+/// Throws Error(system) where files, and with them memory that processes share, may not be so long
+/// (`ulimit -f`): the kernel would end this process. Ask before a memfd gets its length.
+void check_file_limit(std::uint64_t bytes);
+
 /// "23.5 GiB".
 std::string memory_text(double bytes);
 

@@ -88,6 +88,7 @@ void refuse_more_than_there_is(std::size_t bytes, std::size_t before) {
 
 /// New memory, of whole pages; not in the registry yet.
 Entry make(std::size_t rounded) {
+  check_file_limit(rounded);
   const int fd = memfd_create("tutti-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) refuse_window(rounded, errno);
   void* base = MAP_FAILED;

@@ -163,12 +163,13 @@ auto Axis::named(const Body& body) const {
   } catch (const Error& e) {
     if (name_.name.empty()) throw;
     const auto& ranks = name_.ranks;
-    const std::size_t listed = std::min(ranks.size(), kListed);
-    throw Error(e.code(),
-                fmt::format("on axis {} (ranks {}{}): {}", name_.name,
-                            fmt::join(ranks.begin(),
-                                      ranks.begin() + static_cast<std::ptrdiff_t>(listed), ", "),
-                            listed < ranks.size() ? " ..." : "", e.what()),
+    const auto listed = static_cast<std::ptrdiff_t>(std::min(ranks.size(), kListed));
+    const std::string members =
+        ranks.empty()
+            ? ""
+            : fmt::format(" (ranks {}{})", fmt::join(ranks.begin(), ranks.begin() + listed, ", "),
+                          ranks.size() > kListed ? " ..." : "");
+    throw Error(e.code(), fmt::format("on axis {}{}: {}", name_.name, members, e.what()),
                 world_rank(e.rank()));
   }
 }

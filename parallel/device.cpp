@@ -22,6 +22,18 @@ std::byte* Device::allocate(std::size_t bytes) {
 
 void Device::release(std::byte* memory, const Event&) noexcept { tutti::deallocate(memory); }
 
+void Device::check_memory(std::string_view what, std::span<const Given> given) const {
+  for (const Given& g : given) {
+    if (g.count == 0) continue;
+    if (g.memory != nullptr) {
+      check_owner(what, g);
+    } else if (!g.may_be_null) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: {} is null, but has {} elements", what, g.name, g.count));
+    }
+  }
+}
+
 Device::Available Device::available() const {
   const HostMemory memory = host_memory();
   return {.bytes = memory.available, .domain = memory.domain};

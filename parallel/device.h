@@ -54,10 +54,12 @@ class Device {
     std::string_view name;
     const void* memory = nullptr;
     std::size_t count = 0;
+    bool may_be_null = false;
   };
-  /// Throws Error(invalid_argument), which begins with `what`, for memory that is not on the GPU;
-  /// the host asks nobody. Null passes.
-  virtual void check_memory(std::string_view /*what*/, std::span<const Given> /*given*/) const {}
+  static constexpr bool kMayBeNull = true;
+  /// Throws Error(invalid_argument), which begins with `what`, for memory that is null or not on
+  /// the GPU.
+  void check_memory(std::string_view what, std::span<const Given> given) const;
   void check_memory(std::string_view what, std::initializer_list<Given> given) const {
     check_memory(what, std::span(given.begin(), given.size()));
   }
@@ -114,6 +116,11 @@ class Device {
   /// Waits.
   virtual double sum_of_squares(DataType type, std::span<const Values> of);
   virtual void update(const Optimizer& optimizer, const Optimizer::Slice& slice);
+
+ private:
+  /// Throws Error(invalid_argument) if the memory, which is not null, is not on this GPU; the host
+  /// asks nobody.
+  virtual void check_owner(std::string_view /*what*/, const Given& /*given*/) const {}
 };
 
 /// The one for all.

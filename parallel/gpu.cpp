@@ -36,16 +36,13 @@ Gpu::~Gpu() {
 
 bool Gpu::owns(const void* memory) const { return memory != nullptr && owner_(memory) >= 0; }
 
-void Gpu::check_memory(std::string_view what, std::span<const Given> given) const {
-  for (const Given& g : given) {
-    if (g.memory == nullptr || g.count == 0) continue;
-    const int owner = owner_(g.memory);
-    if (owner == ordinal_) continue;
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("{}: {} is {}, and the axis is on {}: give it memory of that GPU", what, g.name,
-                    owner < 0 ? "host memory" : fmt::format("on GPU {}", owner), name_));
-  }
+void Gpu::check_owner(std::string_view what, const Given& given) const {
+  const int owner = owner_(given.memory);
+  if (owner == ordinal_) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: {} is {}, and the axis is on {}: give it memory of that GPU", what,
+                  given.name, owner < 0 ? "host memory" : fmt::format("on GPU {}", owner), name_));
 }
 
 bool Gpu::converts(DataType from, DataType to) const {

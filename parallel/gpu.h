@@ -43,8 +43,6 @@ class Gpu : public Device {
   std::string_view name() const override { return name_; }
   bool is_gpu() const override { return true; }
   bool owns(const void* memory) const override;
-  using Device::check_memory;
-  void check_memory(std::string_view what, std::span<const Given> given) const override;
   bool computes() const override { return computes_; }
   /// None. PyTorch's is TorchGpu's.
   LayerMath* layer_math() override { return nullptr; }
@@ -70,6 +68,7 @@ class Gpu : public Device {
   void update(const Optimizer& optimizer, const Optimizer::Slice& slice) override;
 
  private:
+  void check_owner(std::string_view what, const Given& given) const override;
   Gpu(const Gpus& gpus, int ordinal, bool computes);
   void check_computes(std::string_view what) const;
 

@@ -249,7 +249,7 @@ void add_plan_command(CLI::App& app) {
       [](CLI::App& command, Arguments& a) {
         command.add_option("--rank", a.rank, "Only this rank's part")
             ->type_name("R")
-            ->check(CLI::NonNegativeNumber);
+            ->check(CLI::Range(0, 100'000'000));
         command.footer(
             "Examples:\n"
             "  tutti plan show all_reduce --algorithm ring --ranks 4\n"

@@ -55,11 +55,11 @@ void PlanSource::add_options(CLI::App& command) {
   add("-n,--ranks", ranks_, "How many ranks", "N")->check(CLI::Range(1, 1'000'000));
   hosts_.add_to(command);
   add("--root", root_, "The root of broadcast, reduce, gather or scatter [0]", "RANK")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 100'000'000));
   add("--lanes", lanes_, "Lanes that share the work, where the algorithm can [1]", "L")
       ->check(CLI::Range(1u, TextLimits::lanes));
   add("--group", group_, "Ranks per group of a hierarchical algorithm [near the root of N]", "G")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 100'000'000));
   command.add_flag("--invariant", invariant_,
                    "The plan whose bits depend on the inputs and the order of the ranks alone, as "
                    "with\nTUTTI_INVARIANT=1; to verify it is to prove that, too");

@@ -268,9 +268,17 @@ int run_program(Collective collective, int argc, char** argv) {
                     std::span(arguments).subspan(std::min<std::size_t>(1, arguments.size())));
   try {
     const Placement placement = placement_from_environment();
-    if (parsed.run) return run_ranks(collective, parsed.options, placement, arguments);
-    if (placement.rank == 0) fmt::print(parsed.exit_code == 0 ? stdout : stderr, "{}", parsed.text);
-    return parsed.exit_code;
+    int status = parsed.exit_code;
+    if (parsed.run) {
+      status = run_ranks(collective, parsed.options, placement, arguments);
+    } else if (placement.rank == 0) {
+      std::fputs(parsed.text.c_str(), status == 0 ? stdout : stderr);
+    }
+    // What was printed may not have arrived: a full disk, a closed pipe.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw Error(ErrorCode::system, "cannot write the output");
+    }
+    return status;
   } catch (const std::exception& error) {
     print_error(error.what());
     return kFailed;

@@ -290,7 +290,8 @@ UsedMachine used_machine() {
     return UsedMachine{default_machine(), fmt::format("defaults: {}", why)};
   };
   if (path.empty()) return defaults("no home folder, so no calibration");
-  if (setting_text("TUTTI_MACHINE").empty() && !std::filesystem::exists(path)) {
+  std::error_code error;  // a home folder of another user, say
+  if (setting_text("TUTTI_MACHINE").empty() && !std::filesystem::exists(path, error) && !error) {
     return defaults("`tutti calibrate` was not run on this machine");
   }
   std::string problem;

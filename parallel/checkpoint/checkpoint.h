@@ -34,7 +34,9 @@ namespace tutti::parallel {
 using CheckpointTexts = std::map<std::string, std::string>;
 
 struct CheckpointOptions {
-  std::size_t keep = 2;  // whole checkpoints that stay, at least 1; save() removes older ones
+  // Steps whose whole checkpoints stay when a save begins (0 means 1); it removes older ones. When
+  // it has ended there is one more.
+  std::size_t keep = 2;
   /// Refuses a tensor of the checkpoint that no rank has asked for: a model of another size.
   bool all_tensors = true;
 };

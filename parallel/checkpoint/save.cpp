@@ -7,8 +7,10 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <random>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -185,13 +187,14 @@ std::uint64_t CheckpointFolder::begin(std::uint64_t step) {
   return Agreement(axis_).largest(id);
 }
 
-/// Rank 0: leaves `keep` whole checkpoints, and all that are newer than these.
+/// Rank 0: leaves whole checkpoints of `keep` steps, and all that are newer than these.
 void CheckpointFolder::remove_old(std::uint64_t step) const {
-  const std::vector<WholeCheckpoint> whole = whole_checkpoints(path_);
+  std::set<std::uint64_t, std::greater<>> whole;  // a step may have been saved more than once
+  for (const WholeCheckpoint& checkpoint : whole_checkpoints(path_)) whole.insert(checkpoint.step);
   const std::size_t keep = std::max<std::size_t>(options_.keep, 1);
   // The one that is written now is not whole yet: one more stays until it is.
   if (whole.size() <= keep) return;
-  const std::uint64_t oldest = whole[keep - 1].step;
+  const std::uint64_t oldest = *std::next(whole.begin(), static_cast<std::ptrdiff_t>(keep - 1));
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(path_, ignored)) {
     const auto found = step_of(entry);

@@ -181,9 +181,6 @@ void Halo::begin(Way way, void* padded) {
     throw Error(ErrorCode::invalid_usage,
                 fmt::format("{}: an exchange is under way; call finish() first", what_));
   }
-  if (padded == nullptr && elements(padded_) > 0) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("{}: the padded block is null", what_));
-  }
   axis_.device().check_memory(what_, {{"the padded block", padded, elements(padded_)}});
   way_ = way;
   turn_ = 0;

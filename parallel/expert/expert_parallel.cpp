@@ -208,6 +208,11 @@ void ExpertParallel::backward(const void* dy, const Backward& experts, Saved& sa
   double* made = products.data();  // on the device
   Places places{};
   or_abort([&] {
+    if (saved.waves_.empty()) {
+      throw Error(
+          ErrorCode::invalid_usage,
+          fmt::format("{}: the backward of no forward; pass what a forward has saved", what_));
+    }
     if (dweights.size() != saved.weights_.size()) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("{}: there are {} weights, but space for {} gradients of them", what_,

@@ -17,8 +17,9 @@
 // first choices go before second ones, earlier tokens before later ones.
 //
 // Rows are memory of the axis's device. One thread at a time calls an engine. Functions throw
-// tutti::Error. What is refused before rows travel is refused on all ranks, and the axis stays
-// good; an exception of an expert aborts it.
+// tutti::Error. What a forward refuses before rows travel is refused on all ranks, and the axis
+// stays good. What a backward refuses aborts the axis, as the other ranks wait for this one; so
+// does an exception of an expert.
 #pragma once
 
 #include <cstddef>

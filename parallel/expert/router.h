@@ -2,8 +2,8 @@
 // that it goes to, with their weights. No communication, except for balance().
 //
 //     router.forward(logits, tokens, type, routed);        // routed.experts, routed.weights
-//     experts.forward(x, tokens, routed, ...);             // expert_parallel.h
-//     experts.backward(..., dweights);
+//     experts.forward(x, routed, expert, y, saved);        // expert_parallel.h
+//     experts.backward(dy, expert_backward, saved, dx, dweights);
 //     router.backward(routed, dweights, {&balance, 0.01}, dlogits, type);
 //
 // The auxiliary loss that keeps experts equally busy is that of the Switch Transformer (Fedus,

@@ -77,13 +77,14 @@ void SharedGradients::check(std::span<const Run> runs) const {
                             parameters_.size()));
   }
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const Device::Given given{parameters_[i].name, runs[i].data, runs[i].count};
-    memory_.device().check_memory("shared gradients", std::span(&given, 1));
-    if (runs[i].data != nullptr || runs[i].count == 0) continue;
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("shared gradients: parameter '{}' has {} elements and no memory; a "
-                            "sharded engine has gradients between finish_backward() and step()",
-                            parameters_[i].name, runs[i].count));
+    if (runs[i].data == nullptr && runs[i].count > 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("shared gradients: parameter '{}' has {} elements and no memory; a "
+                              "sharded engine has gradients between finish_backward() and step()",
+                              parameters_[i].name, runs[i].count));
+    }
+    memory_.device().check_memory("shared gradients",
+                                  {{parameters_[i].name, runs[i].data, runs[i].count}});
   }
 }
 

@@ -200,7 +200,8 @@ class ContextParallelAttention::Impl {
   }
 
   void forward(const void* q, const void* k, const void* v, void* out, Saved& saved) {
-    pool_.device().check_memory(what_, {{"q", q, 1}, {"k", k, 1}, {"v", v, 1}, {"out", out, 1}});
+    pool_.device().check_memory(
+        what_, {{"q", q, rows_}, {"k", k, rows_}, {"v", v, rows_}, {"out", out, rows_}});
     saved = {};
     saved.memory_ = pool_.allocate(saved_bytes());
     Workspace workspace(saved.memory_.data());
@@ -232,8 +233,8 @@ class ContextParallelAttention::Impl {
           ErrorCode::invalid_usage,
           fmt::format("{}: the backward of no forward; pass what a forward has saved", what_));
     }
-    pool_.device().check_memory(what_,
-                                {{"dout", dout, 1}, {"dq", dq, 1}, {"dk", dk, 1}, {"dv", dv, 1}});
+    pool_.device().check_memory(
+        what_, {{"dout", dout, rows_}, {"dq", dq, rows_}, {"dk", dk, rows_}, {"dv", dv, rows_}});
     BackwardTensors t{.q = saved.q_,
                       .keys = {saved.k_, saved.v_},
                       .out = saved.out_,

@@ -23,8 +23,17 @@ ShardedDataParallel::Shard ShardedDataParallel::shard(ParameterId id) const {
   return shard;
 }
 
+void ShardedDataParallel::check_values(ParameterId id, const void* values) const {
+  const auto& p = state_.units[id.unit].unit.parameters[id.parameter];
+  if (values != nullptr || p.count == 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("what is to be loaded into parameter '{}' is null, but has {} elements",
+                          p.name, p.count));
+}
+
 void ShardedDataParallel::load(ParameterId id, const void* values) {
   const Shard mine = shard(id);
+  check_values(id, values);
   if (mine.count == 0) return;
   gathering_.wait(state_.units[id.unit]);  // it may be read from there
   take(mine, mine.master, values);
@@ -38,6 +47,7 @@ void ShardedDataParallel::load_state(ParameterId id, std::size_t i, const void* 
                     "makes those of an optimizer",
                     i, state_.units[id.unit].unit.parameters[id.parameter].name, states()));
   }
+  check_values(id, values);
   if (mine.count > 0) take(mine, mine.state[i], values);
 }
 

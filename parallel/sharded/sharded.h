@@ -159,6 +159,7 @@ class ShardedDataParallel {
   void check_gradients(UnitState& u);
   void update(const Optimizer& optimizer, UnitState& u);
   void spread_parameters(UnitState& u, bool changed);
+  void check_values(ParameterId id, const void* values) const;
   void take(const Shard& mine, void* to, const void* values) const;
   void agree_on_progress();
   void forget_gradients();

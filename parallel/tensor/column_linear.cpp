@@ -39,12 +39,12 @@ void ColumnParallelLinear::forward(const void* x, std::size_t rows, LinearConsta
   const DataType type = shape_.type;
   const std::size_t element = size_of(type);
   const Rows outputs{rows, local_out_, type};
-  axis_.device().check_memory(what_,
-                              {{"the input", x, rows * shape_.in},
-                               {"the weight", parameters.weight, weight_count()},
-                               {"the bias", parameters.bias, local_out_},
-                               {"the output", y, rows * local_out_},
-                               {"the place for the whole input", gathered, rows * shape_.in}});
+  axis_.device().check_memory(
+      what_, {{"the input", x, rows * shape_.in},
+              {"the weight", parameters.weight, weight_count()},
+              {"the bias", parameters.bias, local_out_, Device::kMayBeNull},
+              {"the output", y, rows * local_out_},
+              {"the place for the whole input", gathered, rows * shape_.in, Device::kMayBeNull}});
   std::byte* const out =
       options_.gather_output ? grown(slice_, outputs.bytes(), memory_) : static_cast<std::byte*>(y);
   const auto use = [&](const void* from, std::size_t first, std::size_t count) {
@@ -83,12 +83,14 @@ void ColumnParallelLinear::backward(const void* dy, const void* x, std::size_t r
   const Rows outputs{rows, local_out_, type};
   axis_.device().check_memory(
       what_, {{"the output's gradient", dy, rows * local_out_},
-              {"the input", x, rows * shape_.in},
-              {"the weight", parameters.weight, weight_count()},
-              {"the place for the input's gradient", dx, rows * shape_.in},
-              {"the place for the weight's gradient", gradients.weight, weight_count()},
-              {"the place for the bias's gradient", gradients.bias, local_out_},
-              {"the whole input", gathered, rows * shape_.in}});
+              {"the input", x, rows * shape_.in,
+               (options_.sequence && gathered != nullptr) || gradients.weight == nullptr},
+              {"the weight", parameters.weight, weight_count(), dx == nullptr},
+              {"the place for the input's gradient", dx, rows * shape_.in, Device::kMayBeNull},
+              {"the place for the weight's gradient", gradients.weight, weight_count(),
+               Device::kMayBeNull},
+              {"the place for the bias's gradient", gradients.bias, local_out_, Device::kMayBeNull},
+              {"the whole input", gathered, rows * shape_.in, Device::kMayBeNull}});
   if (options_.gather_output) {
     std::byte* const slice = grown(slice_, outputs.bytes(), memory_);
     mapper_.run(Operation::split, dy, slice, {rows, shape_.out, 1}, type);

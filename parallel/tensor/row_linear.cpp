@@ -40,7 +40,7 @@ void RowParallelLinear::forward(const void* x, std::size_t rows, LinearConstants
   const std::size_t element = size_of(type);
   axis_.device().check_memory(what_, {{"the input", x, rows * local_in_},
                                       {"the weight", parameters.weight, weight_count()},
-                                      {"the bias", parameters.bias, shape_.out},
+                                      {"the bias", parameters.bias, shape_.out, Device::kMayBeNull},
                                       {"the output", y, rows * shape_.out}});
   if (!options_.input_is_parallel) {
     std::byte* const slice = grown(slice_, rows * local_in_ * element, memory_);
@@ -79,12 +79,15 @@ void RowParallelLinear::backward(const void* dy, const void* x, std::size_t rows
   const Rows outputs{rows, shape_.out, type, options_.pieces};
   const std::size_t mine = options_.sequence ? share_of(axis_, what_, "rows", rows) : rows;
   axis_.device().check_memory(
-      what_, {{"the output's gradient", dy, mine * shape_.out},
-              {"the input", x, rows * local_in_},
-              {"the weight", parameters.weight, weight_count()},
-              {"the place for the input's gradient", dx, rows * local_in_},
-              {"the place for the weight's gradient", gradients.weight, weight_count()},
-              {"the place for the bias's gradient", gradients.bias, shape_.out}});
+      what_,
+      {{"the output's gradient", dy, mine * shape_.out},
+       {"the input", x, rows * local_in_,
+        options_.input_is_parallel && gradients.weight == nullptr},
+       {"the weight", parameters.weight, weight_count(), dx == nullptr},
+       {"the place for the input's gradient", dx, rows * local_in_, Device::kMayBeNull},
+       {"the place for the weight's gradient", gradients.weight, weight_count(),
+        Device::kMayBeNull},
+       {"the place for the bias's gradient", gradients.bias, shape_.out, Device::kMayBeNull}});
   bias_gradient(axis_.device(), outputs, mine, dy, gradients);
   auto* local_dx = static_cast<std::byte*>(dx);
   if (!options_.input_is_parallel) {

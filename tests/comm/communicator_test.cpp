@@ -145,6 +145,10 @@ TEST(BadInput, IsRefusedAndHarmsNothing) {
     refused([&] { c.all_reduce(a.data(), nullptr, 4, DataType::float32); });
     refused([&] { c.all_reduce(a.data(), b.data(), 4, static_cast<DataType>(77)); });
     refused([&] {
+      c.run(
+          {.collective = Collective::send_recv, .in = a.data(), .count = 4, .peer = 1 - c.rank()});
+    });
+    refused([&] {
       c.all_reduce(a.data(), b.data(), 4, DataType::float32, static_cast<ReduceKind>(9));
     });
     refused([&] { c.all_reduce(a.data(), a.data() + 1, 4, DataType::float32); });

@@ -209,6 +209,30 @@ TEST_P(Futures, ARecvIsWithdrawnAndItsMessageGoesToTheNext) {
   });
 }
 
+TEST_P(Futures, OnlyARecvIsWithdrawn) {
+  run_thread_ranks(2, [](Communicator& c) {
+    Numbers x = {1, 2, 3}, y(3);
+    if (c.rank() == 1) {
+      std::this_thread::sleep_for(20ms);
+      c.all_reduce(x.data(), y.data(), x.size(), DataType::int64);
+      c.recv(y.data(), y.size(), DataType::int64, 0);
+      EXPECT_EQ(y, x);
+      return;
+    }
+    Future sum = c.start({.collective = Collective::all_reduce,
+                          .in = x.data(),
+                          .out = y.data(),
+                          .count = x.size(),
+                          .type = DataType::int64});
+    const Error of_sum = error_of([&] { c.withdraw(sum); });
+    sum.wait();
+    EXPECT_EQ(y, Numbers({2, 4, 6}));
+    EXPECT_EQ(of_sum.code(), ErrorCode::invalid_usage);
+    EXPECT_STREQ(of_sum.what(), "withdraw() of all_reduce: only a started recv can be withdrawn");
+    c.send(x.data(), x.size(), DataType::int64, 1);
+  });
+}
+
 TEST_P(Futures, ACallMayHaveATimeoutOfItsOwn) {
   Options options;
   options.timeout = 60s;

@@ -3,8 +3,10 @@
 #include "core/host_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -125,6 +127,24 @@ TEST(Windows, LargerThanTheMachineTogetherAreRefused) {
 TEST(Windows, ThatTheSystemRefusesAreErrorsToo) {
   const test::AddressSpace limit(std::size_t{256} << 20);
   expect_no_memory(std::size_t{1} << 30, "1 GiB of window memory cannot be had (limits on files");
+}
+
+TEST(FileLimit, IsAnErrorAndNoSignal) {
+  EXPECT_EXIT(
+      {
+        rlimit limit{};
+        limit.rlim_cur = limit.rlim_max = 20 << 20;
+        setrlimit(RLIMIT_FSIZE, &limit);
+        deallocate(allocate(10 << 20));
+        try {
+          allocate(30 << 20);
+        } catch (const Error& e) {
+          std::fputs(e.what(), stderr);
+          _exit(e.code() == ErrorCode::system ? 3 : 4);
+        }
+        _exit(5);
+      },
+      testing::ExitedWithCode(3), "30 MiB of shared memory cannot be had.*20 MiB.*ulimit -f");
 }
 
 }  // namespace

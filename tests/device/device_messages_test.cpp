@@ -223,7 +223,7 @@ TEST_F(DeviceMessageFaults, ATimeOutNamesThePeer) {
   const std::string text =
       refusal([&] { all[1].run(recv_call(data, 2), stream(1)); }, ErrorCode::timed_out);
   EXPECT_NE(text.find("rank 0 has waited in a recv"), std::string::npos) << text;
-  EXPECT_NE(text.find("for rank 2 to send one"), std::string::npos) << text;
+  EXPECT_NE(text.find("for rank 2 to send a message"), std::string::npos) << text;
 }
 
 TEST_F(DeviceMessageFaults, WhatIsRefused) {

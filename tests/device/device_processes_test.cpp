@@ -278,7 +278,8 @@ TEST_F(DeviceJobs, ALateRankIsOnlyReported) {
     }
     for (const char* report :
          {"rank 0 has waited 0.3 s for rank 1 to make its first", "GPU memory is none",
-          "on its GPU for rank 1 to send one for 0.3 s", "GPU memory is all_reduce #1 (int32 x"}) {
+          "on its GPU for rank 1 to send a message for 0.3 s",
+          "GPU memory is all_reduce #1 (int32 x"}) {
       EXPECT_NE(job.text(0).find(report), std::string::npos) << name_of(ways) << job.text(0);
     }
   }
@@ -289,8 +290,8 @@ TEST_F(DeviceJobs, ALateRankOfAnotherHostIsOnlyReported) {
   for (std::size_t r = 0; r < 2; ++r) {
     EXPECT_EQ(job.wait(r, Clock::now() + 20s), 0) << job.text(r);
   }
-  for (const char* report : {"on its GPU for rank 1 to send one for 0.3 s", "GPU memory is none",
-                             "GPU memory is all_reduce #1 (int32 x"}) {
+  for (const char* report : {"on its GPU for rank 1 to send a message for 0.3 s",
+                             "GPU memory is none", "GPU memory is all_reduce #1 (int32 x"}) {
     EXPECT_NE(job.text(0).find(report), std::string::npos) << job.text(0);
   }
 }

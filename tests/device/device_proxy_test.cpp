@@ -1,19 +1,49 @@
 // Messages of kernels that go through the host: two links, with this test in the place of the
 // kernels at their ends. Between the two, memory of the host, or the network.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <random>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "comm/impl.h"
 #include "device/network_links.h"
 #include "tests/device/proxy_rank.h"
+
+namespace {
+
+/// The next allocation of the thread that carries messages fails.
+std::atomic<bool> no_memory_for_proxy{false};
+
+bool is_proxy() {
+  char name[16] = {};
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return std::string_view(name) == "tutti-proxy";
+}
+
+}  // namespace
+
+// Of this program, its libraries included.
+void* operator new(std::size_t bytes) {
+  if (no_memory_for_proxy && is_proxy() && no_memory_for_proxy.exchange(false)) {
+    throw std::bad_alloc();
+  }
+  if (void* const memory = std::malloc(std::max<std::size_t>(bytes, 1))) return memory;
+  throw std::bad_alloc();
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tutti {
 namespace {
@@ -228,6 +258,21 @@ TEST(DeviceProxy, ALinkThatFailsEndsNoOther) {
   whole.first.link->advance();
   while (!whole.second.can_receive(0, 3)) std::this_thread::yield();
   proxy->stop();
+}
+
+TEST(DeviceProxy, AThreadWithoutMemorySaysThatItHasEnded) {
+  Pair pair;
+  const auto proxy = DeviceProxy::start();
+  no_memory_for_proxy = true;
+  proxy->add(pair.second.link);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!proxy->failure() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  no_memory_for_proxy = false;
+  const std::optional<Error> failure = proxy->failure();
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code(), ErrorCode::system);
+  EXPECT_NE(std::string_view(failure->what()).find("has ended"), std::string_view::npos);
+  proxy->stop();  // at once, as there is no thread
 }
 
 }  // namespace

@@ -45,6 +45,18 @@ TEST(Checkpoint, OldOnesGo) {
   EXPECT_EQ(steps, (std::vector<std::uint64_t>{6, 5, 4}));
 }
 
+TEST(Checkpoint, AStepThatIsSavedAgainIsStillOne) {
+  const TemporaryFolder folder;
+  run_thread_ranks(2, [&](Communicator& world) {
+    CommunicatorAxis axis(world);
+    CheckpointFolder checkpoints(folder.path(), axis, {.keep = 2});
+    for (const std::uint64_t step : {1, 2, 3, 3, 3}) checkpoints.save(step, {});
+  });
+  std::vector<std::uint64_t> steps;
+  for (const WholeCheckpoint& c : whole_checkpoints(folder.path())) steps.push_back(c.step);
+  EXPECT_EQ(steps, (std::vector<std::uint64_t>{3, 3, 3, 2}));
+}
+
 // --- Another thread writes -----------------------------------------------------------------------
 
 TEST(Checkpoint, WhatChangesAfterStartIsNotInIt) {

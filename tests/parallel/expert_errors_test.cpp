@@ -162,6 +162,24 @@ TEST(ExpertErrors, AnExpertThatThrowsStopsAllRanks) {
   });
 }
 
+TEST(ExpertErrors, NullAndTheBackwardOfNoForwardAreRefused) {
+  run_thread_ranks(1, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    ExpertParallel layer(axis, kShape);
+    Batch batch;
+    const Error null = error_of(
+        [&] { layer.forward(nullptr, batch.routing, kNothing, batch.y.data(), batch.saved); });
+    EXPECT_EQ(null.code(), ErrorCode::invalid_argument);
+    EXPECT_CONTAINS(null, "x is null, but has ");
+    Saved none;
+    std::vector<double> dweights;
+    const Error early = error_of(
+        [&] { layer.backward(batch.x.data(), kNothingBack, none, batch.y.data(), dweights); });
+    EXPECT_EQ(early.code(), ErrorCode::invalid_usage);
+    EXPECT_CONTAINS(early, "the backward of no forward");
+  });
+}
+
 TEST(ExpertErrors, GradientsNeedTheirSpace) {
   run_thread_ranks(1, [](Communicator& comm) {
     CommunicatorAxis axis(comm);

@@ -247,6 +247,9 @@ TEST(ShardedUse, InTheWrongOrderIsRefused) {
     };
     ShardedDataParallel model(three_units(), Policy::zero1(), {.shard = &axis});
     refused("before share_parameters()", [&] { model.before_forward(0); });
+    const Error null = error_of([&] { model.load({0, 0}, nullptr); });
+    EXPECT_EQ(null.code(), ErrorCode::invalid_argument);
+    EXPECT_CONTAINS(null, "is null");
     model.share_parameters();
     refused("there are 3 units", [&] { model.before_forward(3); });
     refused("after_forward of unit 'first', which is not in use", [&] { model.after_forward(0); });

@@ -299,6 +299,9 @@ TEST(TensorErrors, NameTheLayerAndTheSizes) {
     const Error rows = error_of([&] { layer.forward(x.data(), 6, {w.data(), nullptr}, y.data()); });
     EXPECT_EQ(rows.code(), ErrorCode::invalid_argument);
     EXPECT_CONTAINS(rows, "linear 'mlp.up': 6 rows cannot be divided among 4 ranks");
+    const Error null = error_of([&] { layer.forward(nullptr, 4, {w.data(), nullptr}, y.data()); });
+    EXPECT_EQ(null.code(), ErrorCode::invalid_argument);
+    EXPECT_CONTAINS(null, "linear 'mlp.up': the input is null, but has 16 elements");
     // Nothing has been communicated: the next call is right.
     layer.forward(x.data(), 4, {w.data(), nullptr}, y.data());
     Mapper mapper(axis, "scatter 'x'");

@@ -28,7 +28,7 @@ TEST_P(Matrix, EveryCollectiveIsRight) {
   const auto& host_of = GetParam();
   const Namespaces hosts(3);
   NEED_HOSTS(hosts);
-  NetworkJob job(hosts, host_of, {MATRIX_RANK, "--brief", "--every", "5"});
+  NetworkJob job(hosts, host_of, {MATRIX_RANK, "--brief", "--every", "9"});
   expect_right(job, 120s);
 }
 INSTANTIATE_TEST_SUITE_P(Hosts, Matrix,

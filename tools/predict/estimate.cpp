@@ -151,7 +151,7 @@ void add_estimate_command(CLI::App& app) {
   model
       ->add_option("-B,--batch", a->sequences,
                    "Sequences of a step, of all GPUs [as many as make 4 Mi tokens]")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 100'000'000));
   model->add_option("--precision", a->precision, "bfloat16 or float16 (master in float32), float32")
       ->capture_default_str();
   auto* machine = command->add_option_group("Cluster");
@@ -170,7 +170,7 @@ void add_estimate_command(CLI::App& app) {
   machine->add_option("-m,--machine", a->cluster.machine, "A host by its GPUs [8xH100]")
       ->type_name("TEXT");
   machine->add_option("-H,--hosts", a->cluster.hosts, "Equal hosts [as many as the GPUs need]")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 100'000'000));
   machine
       ->add_option("-N,--network", a->cluster.network,
                    "Between hosts, as for `tutti predict`: ib 8x400G, efa, p5, ...")

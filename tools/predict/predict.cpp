@@ -211,9 +211,9 @@ void add_predict_command(CLI::App& app) {
                    "for the models and links that the file does not name")
       ->type_name("TEXT");
   command->add_option("-H,--hosts", a->hosts, "Equal hosts [1, or the log's]")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 100'000'000));
   command->add_option("-g,--gpus", a->gpus, "GPUs of each host that are used [all]")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 100'000'000));
   command
       ->add_option("-N,--network", a->network,
                    "Between hosts: a kind (ib, roce, efa, tcpxo, tcpx, tcp) or a cloud's machine "
@@ -230,7 +230,7 @@ void add_predict_command(CLI::App& app) {
   command
       ->add_option("--launches", a->gpus_of_thread,
                    "GPUs that one thread starts, as with -g of nccl-tests [1, or the log's]")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 100'000'000));
   auto* ours =
       command->add_flag("--ours", a->ours, "Predict the fastest of Tutti's plans instead of NCCL");
   command->add_option("-l,--log", a->log, "The output of nccl-tests, to compare with; - is stdin")

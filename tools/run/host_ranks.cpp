@@ -28,7 +28,8 @@ std::filesystem::path find_windows_library() {
   const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   for (const char* const folder : {"../lib", TUTTI_LIB_FROM_BIN}) {
     const std::filesystem::path path = bin / folder / "libtutti_windows.so";
-    if (std::filesystem::exists(path)) return path.lexically_normal();
+    std::error_code unreadable;
+    if (std::filesystem::exists(path, unreadable)) return path.lexically_normal();
   }
   return {};
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/host_memory.h"
 
 namespace tutti {
 namespace {
@@ -23,6 +24,7 @@ std::byte* map_shared(int fd, std::size_t bytes, std::size_t offset = 0) {
 std::shared_ptr<SharedMemory> SharedMemory::create(std::string_view label, std::size_t bytes,
                                                    std::size_t mapped) {
   if (mapped == 0) mapped = bytes;
+  check_file_limit(bytes);
   FileDescriptor fd(memfd_create(std::string(label).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw_system_error("cannot create shared memory (memfd_create)");
   std::byte* data = nullptr;

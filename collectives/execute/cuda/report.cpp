@@ -17,7 +17,9 @@ std::string place_of(const Report& r) {
 }
 
 /// What is waited for.
-const char* wish_of(const Report& r) { return r.sending != 0 ? "take a message" : "send one"; }
+const char* wish_of(const Report& r) {
+  return r.sending != 0 ? "take a message" : "send a message";
+}
 
 }  // namespace
 

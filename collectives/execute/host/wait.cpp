@@ -237,7 +237,7 @@ void Wait::inspect(Job& job, Clock::time_point now) {
   Operation& op = job.operation();
   const Operation::Blocked b = op.blocked();
   if (b.peer < 0) return;
-  Awaited awaited{b.peer, b.sending ? "take a message" : "send one"};
+  Awaited awaited{b.peer, b.sending ? "take a message" : "send a message"};
   if (const Condition* const condition = op.binding().condition) {
     awaited.what = condition->what();
     awaited.where = condition->where();

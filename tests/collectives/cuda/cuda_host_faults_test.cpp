@@ -72,7 +72,7 @@ TEST_P(CudaHostFaults, AReportNamesTheStepThatReceives) {
   for (int r = 0; r < 3; ++r) all.executor(r).set_limits({50ms});
   const auto failure = without(1, all_reduce("one_shot", 600, GetParam()));
   ASSERT_TRUE(failure);
-  EXPECT_NE(std::string(failure->what()).find("step 1) on its GPU for rank 1 to send one"),
+  EXPECT_NE(std::string(failure->what()).find("step 1) on its GPU for rank 1 to send a message"),
             std::string::npos)
       << failure->what();
 }

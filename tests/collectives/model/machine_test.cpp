@@ -127,6 +127,17 @@ TEST_F(MachineFile, OfAnotherMachineCountsOnlyWhereItIsNamed) {
   EXPECT_EQ(used_machine().machine, distinct());
 }
 
+// The home folder of another user, as in a container that runs as somebody else.
+TEST_F(MachineFile, InAFolderThatCannotBeSearchedLeavesTheDefaults) {
+  std::filesystem::create_symlink(folder.path("loop"), folder.path("loop"));
+  for (const std::string& cache : {folder.path("loop"), folder.path(std::string(300, 'x'))}) {
+    setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+    EXPECT_EQ(used_machine().machine, default_machine());
+    EXPECT_EQ(used_machine().origin.rfind("defaults: cannot read ", 0), 0U)
+        << used_machine().origin;
+  }
+}
+
 TEST_F(MachineFile, ThatCannotBeUsedLeavesTheDefaults) {
   const std::string here = machine_path();
   std::filesystem::create_directory(folder.path("tutti"));
