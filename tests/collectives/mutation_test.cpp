@@ -46,7 +46,7 @@ std::uint64_t seed() {
 /// Of a plan; where there are more, a random choice.
 std::size_t most_spots() {
   const char* given = std::getenv("TUTTI_TEST_SPOTS");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : 12;
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : 8;
 }
 
 struct Original {
