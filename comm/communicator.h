@@ -260,7 +260,7 @@ class Communicator : public TypedCalls<Communicator> {
   Future start(const Call& call);
   /// Withdraws a started recv, unless a part of its message has arrived; then the recv goes on. The
   /// future of a withdrawn recv fails with `aborted`, later, and a recv that is started after it
-  /// gets the message.
+  /// gets the message. Throws Error(invalid_usage) for a call of another kind that is not over.
   void withdraw(const Future& recv);
 
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank; a negative

@@ -31,7 +31,8 @@ class Error : public std::runtime_error {
 
   ErrorCode code() const noexcept { return code_; }
   /// The rank that caused the error; -1 if there is none or it is not known. Of a `mismatch`: the
-  /// rank whose call differs from this one's, which may be the one that is right.
+  /// rank whose call fewer ranks have made; if that is not known, the other rank, which may be the
+  /// one that is right.
   int rank() const noexcept { return rank_; }
 
  private:
