@@ -31,7 +31,7 @@ TEST_P(CudaHost, EveryTypeAndOperator) {
   test_every_type_and_operator(all, 700);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, CudaHost, ::testing::Values(1, 2, 3, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaHost, ::testing::Values(1, 2, 3, 4, 5, 8));
 
 // Everything by every protocol, in ctest entries of its own (label `long`).
 class CudaHostMatrix : public ::testing::TestWithParam<std::tuple<device::Protocol, int>> {};
