@@ -83,8 +83,9 @@ struct Options {
 
 /// What a rank of a communicator holds of its host's memory, in bytes.
 struct MemoryUse {
-  std::size_t links = 0;    // messages on their way; release_memory() gives it back
-  std::size_t staging = 0;  // copies of buffers, and intermediate results; so does it here
+  // release_memory() gives back the first two.
+  std::size_t links = 0;    // messages on their way
+  std::size_t staging = 0;  // copies of buffers, and intermediate results
   std::size_t control = 0;  // everything else that the ranks share
 };
 
@@ -290,7 +291,7 @@ class Communicator : public TypedCalls<Communicator> {
   /// ranks may try again with another number. Options::rendezvous_timeout bounds the call. Throws,
   /// on all ranks: peer_lost with the rank of the list that is gone; mismatch for different lists;
   /// timed_out with the ranks that were not called; invalid_usage for a number that was used
-  /// before; invalid_argument for what is no list of handles, or an old one (docs/failures.md).
+  /// before; invalid_argument for what is no list of handles, or an old one (docs/membership.md).
   Communicator reconfigure(std::span<const std::string> handles, std::uint64_t number,
                            const Options& options = {});
   /// All ranks of this communicator call it, and newcomers call create(), with one id and the new

@@ -3,13 +3,18 @@
 //
 //     tutti::ElasticJob job;
 //     tutti::Communicator comm;
-//     job.join(comm);                          // meets the others
-//     for (...) {
+//     for (bool joins = true; ...;) {
 //       try {
-//         if (job.should_join(comm)) job.join(comm), take_state_from_who_is_furthest(comm);
+//         if (joins || job.should_join(comm)) {
+//           job.join(comm);                    // meets the others
+//           take_state_from_who_is_furthest(comm);
+//           joins = false;
+//         }
 //         step(comm);
-//       } catch (const tutti::Error&) {        // a rank has died: the same again
-//         job.join(comm), take_state_from_who_is_furthest(comm);
+//       } catch (const tutti::Error& e) {      // a rank has died: the same again
+//         using tutti::ErrorCode;
+//         if (e.code() != ErrorCode::peer_lost && e.code() != ErrorCode::aborted) throw;
+//         joins = true;
 //       }
 //     }
 //

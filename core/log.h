@@ -4,9 +4,14 @@
 
 #include <spdlog/spdlog.h>
 
+#include <string_view>
+
 namespace tutti {
 
 /// The library's own logger (not spdlog's default one); made on first use.
 spdlog::logger& log();
+
+/// Whether TUTTI_LOG may be `text`.
+bool is_log_level(std::string_view text);
 
 }  // namespace tutti

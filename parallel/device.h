@@ -71,7 +71,7 @@ class Device {
 
   /// Zeros, where collectives are fastest. Throws Error(system).
   virtual std::byte* allocate(std::size_t bytes);
-  /// Once `last_use` has happened, for which it waits.
+  /// Waits until `last_use` has happened, then frees the memory.
   virtual void release(std::byte* memory, const Event& last_use) noexcept;
   /// Bytes that nobody uses, and a number that ranks have in common if they share these.
   struct Available {

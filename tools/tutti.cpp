@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "bench/command_line.h"
 #include "core/error.h"
@@ -54,21 +56,31 @@ void add_settings_command(CLI::App& app) {
   command->footer("Prints NAME [default] = value, with a value only if the environment has one.");
 }
 
-/// Says what is wrong with the command line, and which command's help says more: "tutti plan show".
-void print_bad_usage(const CLI::App& app, const CLI::ParseError& error) {
-  std::string command = app.get_name();
+/// The command that the command line names, and its words: "tutti plan".
+std::pair<const CLI::App*, std::string> named_command(const CLI::App& app) {
   const CLI::App* at = &app;
+  std::string words = app.get_name();
   while (!at->get_subcommands().empty()) {
     at = at->get_subcommands().front();
-    command += " " + at->get_name();
+    words += " " + at->get_name();
   }
-  std::string what = usage_error(error);
-  // CLI11 says that a command is missing before it looks at words that are none.
+  return {at, words};
+}
+
+/// A word that stands where a command is missing, and is none; "": there is no such word.
+std::string unknown_command(const CLI::App& app) {
   const auto words = app.remaining(true);
-  if (at->get_require_subcommand_min() > 0 && !words.empty()) {
-    what = fmt::format("there is no command '{}'", words.front());
-  }
-  fmt::print(stderr, "tutti: {}\ntutti: see '{} --help'\n", what, command);
+  const bool missing = named_command(app).first->get_require_subcommand_min() > 0;
+  return missing && !words.empty() ? words.front() : "";
+}
+
+/// Says what is wrong with the command line, and which command's help says more: "tutti plan show".
+void print_bad_usage(const CLI::App& app, const CLI::ParseError& error) {
+  // CLI11 says that a command is missing before it looks at words that are none.
+  const std::string unknown = unknown_command(app);
+  const std::string what =
+      unknown.empty() ? usage_error(error) : fmt::format("there is no command '{}'", unknown);
+  fmt::print(stderr, "tutti: {}\ntutti: see '{} --help'\n", what, named_command(app).second);
 }
 
 int run(int argc, char** argv) {
@@ -98,7 +110,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::RuntimeError& e) {
     return e.get_exit_code();  // a command's own status; it has said why
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    // --help: which CLI11 also gives beside a word that is no command.
+    if (e.get_exit_code() == 0 && unknown_command(app).empty()) return app.exit(e);
     print_bad_usage(app, e);
     return kBadUsage;
   } catch (const Error& e) {

@@ -2,11 +2,11 @@
 // when some ranks die meanwhile: either the communicator has come to be, and fails later, or it
 // never has.
 //
-// Each host has one word for its state, which its ranks share, so a host is of one mind. "Ready"
-// goes up the tree of hosts; the first host decides, and its decision goes down. If a rank dies
-// before, the others do not conclude anything: they tell the first host. If that one is gone, the
-// next host takes over: it asks all others what they have been told. After that they listen to no
-// host before it. It follows a decision that one of them knows, and else decides that the
+// Each host has one word for its state, which its ranks share, so the ranks of a host agree.
+// "Ready" goes up the tree of hosts; the first host decides, and its decision goes down. If a rank
+// dies before, the others do not conclude anything: they tell the first host. If that one is gone,
+// the next host takes over: it asks all others what they have been told. After that they listen to
+// no host before it. It follows a decision that one of them knows, and else decides that the
 // communicator has failed. So any two hosts that live on decide alike. This needs ranks that count
 // as gone to be gone; TUTTI_PEER_TIMEOUT decides that for hosts that are out of reach.
 #pragma once

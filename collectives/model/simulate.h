@@ -1,4 +1,4 @@
-// When things run that work side by side and wait for each other: a discrete-event simulation.
+// A discrete-event simulation of workers that run side by side and wait for each other.
 // Workers do steps, one at a time; a step begins when its messages are there and what it sends has
 // room; what is on its way shares links. Ranks on cores (host_scenario.h), GPUs of a cluster
 // (collectives/cluster) and the stages of a pipeline (parallel/pipeline) are scenarios of it. It

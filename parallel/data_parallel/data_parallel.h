@@ -161,7 +161,7 @@ class DataParallel {
   std::vector<std::uint32_t> absent_;   // gradients that never became ready
   std::vector<Pending> pending_;        // by bucket
   std::size_t started_ = 0;             // buckets
-  std::size_t not_finite_ = 0;          // the first such gradient of this rank, and 1; 0: none
+  std::size_t not_finite_ = 0;          // 1 + the first such gradient of this rank; 0: none
   // Backwards since the last average, including this one; 0: the rank has no data. By rank, if
   // ranks exchange them.
   std::uint64_t own_backwards_ = 1;

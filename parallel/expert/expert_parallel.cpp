@@ -185,6 +185,7 @@ void ExpertParallel::forward(const void* x, const Routing& routing, const Forwar
   exchange_counts(routing, x, y, saved);
   Places places{};
   or_abort([&] {
+    if (!experts) throw Error(ErrorCode::invalid_argument, what_ + ": experts is empty");
     places = {room(saved.results_, saved.choice_of_.size()),
               room(saved.rows_, saved.received_rows_), room(results_, saved.received_rows_)};
   });
@@ -208,6 +209,7 @@ void ExpertParallel::backward(const void* dy, const Backward& experts, Saved& sa
   double* made = products.data();  // on the device
   Places places{};
   or_abort([&] {
+    if (!experts) throw Error(ErrorCode::invalid_argument, what_ + ": experts is empty");
     if (saved.waves_.empty()) {
       throw Error(
           ErrorCode::invalid_usage,

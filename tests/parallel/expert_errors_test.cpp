@@ -180,6 +180,17 @@ TEST(ExpertErrors, NullAndTheBackwardOfNoForwardAreRefused) {
   });
 }
 
+TEST(ExpertErrors, AnEmptyFunctionIsRefused) {
+  run_thread_ranks(1, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    ExpertParallel layer(axis, kShape);
+    Batch batch;
+    const Error e = error_of([&] { batch.forward(layer, Forward()); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_CONTAINS(e, "experts 'moe': experts is empty");
+  });
+}
+
 TEST(ExpertErrors, GradientsNeedTheirSpace) {
   run_thread_ranks(1, [](Communicator& comm) {
     CommunicatorAxis axis(comm);

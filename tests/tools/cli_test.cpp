@@ -227,6 +227,8 @@ TEST_F(Cli, BadUsageNamesTheChoices) {
   EXPECT_CONTAINS(err, "tutti: see 'tutti --help'");
   EXPECT_EQ(tutti("plans"), 2);
   EXPECT_EQ(err, "tutti: there is no command 'plans'\ntutti: see 'tutti --help'\n");
+  EXPECT_EQ(tutti("plans --help"), 2);
+  EXPECT_EQ(err, "tutti: there is no command 'plans'\ntutti: see 'tutti --help'\n");
   EXPECT_EQ(tutti("plan shows all_reduce"), 2);
   EXPECT_EQ(err, "tutti: there is no command 'shows'\ntutti: see 'tutti plan --help'\n");
   EXPECT_EQ(tutti("plan show all_reduce --algorithm ring --ranks zero"), 2);

@@ -59,6 +59,9 @@ TEST_F(Doctor, MarksSettingsThatAreWrong) {
   expect_marked("TUTTI_TCP_CONGESTION=bogus", "congestion control", "the kernel of this host has");
   expect_marked("TUTTI_PORTS=2-1", "TUTTI_PORTS", "expected a range");
   expect_marked("TUTTI_SLOTS=many", "a value", "TUTTI_SLOTS is \"many\"");
+  expect_marked("TUTTI_ALGORITHM=foo", "a value", "Options::algorithm is \"foo\"");
+  expect_marked("TUTTI_LOG=loud", "TUTTI_LOG", "is no level");
+  expect_marked("TUTTI_TOPO_FILE=/nowhere.xml", "TUTTI_TOPO_FILE", "/nowhere.xml");
   expect_marked("TUTTI_TRANSPROT=tcp", "TUTTI_TRANSPROT", "is no setting of Tutti");
   EXPECT_CONTAINS(out, "is TUTTI_TRANSPORT meant?");
   expect_marked("TUTTI_ID_FILE=/nowhere/id", "on several hosts", "there is no folder /nowhere");

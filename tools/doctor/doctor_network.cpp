@@ -10,9 +10,12 @@
 
 #include "bootstrap/environment.h"
 #include "bootstrap/pmix_store.h"
+#include "comm/communicator.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/settings.h"
 #include "core/settings_check.h"
+#include "topology/place.h"
 #include "transport/network/ways.h"
 #include "transport/network/wire_choice.h"
 #include "transport/sockets/rank_listener.h"
@@ -130,7 +133,14 @@ void show_settings(DoctorReport& report) {
                unknown.nearest.empty() ? "`tutti settings` lists all"
                                        : fmt::format("is {} meant?", unknown.nearest));
   }
-  for (const std::string& problem : unreadable_settings()) report.bad("a value", problem);
+  const std::vector<std::string> unreadable = unreadable_settings();
+  for (const std::string& problem : unreadable) report.bad("a value", problem);
+  if (unreadable.empty()) holds(report, "a value", [] { Options().check(); });
+  if (const std::string level = setting_text("TUTTI_LOG"); !is_log_level(level)) {
+    report.bad("TUTTI_LOG", "is no level; \"warn\" holds instead",
+               "it can be off, error, warn, info, debug");
+  }
+  holds(report, "TUTTI_TOPO_FILE", [] { topology::host_graph(); });
   if (!any) report.good("none", "`tutti settings` lists them");
 }
 

@@ -169,8 +169,8 @@ class Endpoint {
     RemotePlace to;                        // one-sided, of a payload longer than kInlineBytes
     std::uint32_t notice = 0;              // one-sided: says all that the header would
   };
-  /// Whether there is room for a message of `bytes`: not for it, nor for any as long
-  /// (is_long_message()), or for none at all.
+  /// Whether there is room for a message of `bytes`: yes; for no long message (is_long_message());
+  /// or for none at all.
   enum class Room : std::uint8_t { yes, not_for_long, none };
   virtual Room room(std::size_t bytes) = 0;
   /// Takes a message, for which there is room.
