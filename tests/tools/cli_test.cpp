@@ -192,8 +192,8 @@ TEST_F(Cli, DrawsToAFile) {
   EXPECT_CONTAINS(err, "tutti: cannot write no/such/folder.svg");
 }
 
-/// Kilobytes that the largest program run so far has used.
-long most_memory() {
+/// Kilobytes that the largest program run so far has used. Not asked of a sanitizer's.
+[[maybe_unused]] long most_memory() {
   rusage usage{};
   getrusage(RUSAGE_CHILDREN, &usage);
   return usage.ru_maxrss;
