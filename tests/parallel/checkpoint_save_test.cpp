@@ -145,6 +145,8 @@ TEST(Checkpoint, TheLastSavedOneLoadsAfterAKillAtAnyMoment) {
       CommunicatorAxis axis(alone);
       CheckpointFolder checkpoints(folder.path(), axis);
       std::vector<std::uint64_t> values(20'000);
+      const std::uint64_t ready = 0;
+      if (write(said[1], &ready, sizeof ready) != sizeof ready) _exit(1);
       for (std::uint64_t step = last + 1;; ++step) {
         std::iota(values.begin(), values.end(), step);
         const std::vector parts{
@@ -159,10 +161,11 @@ TEST(Checkpoint, TheLastSavedOneLoadsAfterAKillAtAnyMoment) {
       }
     }
     close(said[1]);
-    std::this_thread::sleep_for(std::chrono::microseconds(5'000 + random() % 30'000));
+    std::uint64_t step = 0, acknowledged = 0;
+    ASSERT_EQ(read(said[0], &step, sizeof step), sizeof step);  // it is ready
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
     kill(child, SIGKILL);
     ASSERT_EQ(waitpid(child, nullptr, 0), child);
-    std::uint64_t step = 0, acknowledged = 0;
     while (read(said[0], &step, sizeof step) == sizeof step) acknowledged = step;
     close(said[0]);
     if (acknowledged == 0) ++killed_early;
