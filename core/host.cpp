@@ -36,12 +36,6 @@ std::vector<CoreSet> domains_of(hwloc_topology_t topology, hwloc_obj_type_t kind
   return domains;
 }
 
-std::string first_line(const std::string& file) {
-  std::string line;
-  std::getline(std::ifstream(file), line);
-  return line;
-}
-
 CoreSet listed_cores(const std::string& list) {
   CoreSet cores;
   for (const int core : members_of_list(list)) {
@@ -101,6 +95,12 @@ Host look() {
 }
 
 }  // namespace
+
+std::string first_line(const std::string& file) {
+  std::string line;
+  std::getline(std::ifstream(file), line);
+  return line;
+}
 
 const Host& host() {
   static const auto& h = *new Host(look());  // never destroyed: threads may ask during exit

@@ -28,6 +28,9 @@ const Host& host();
 /// Host::l3_bytes. Does without hwloc where the kernel says it.
 std::size_t l3_bytes();
 
+/// The first line of a file, as the kernel's are; "" if it cannot be read.
+std::string first_line(const std::string& file);
+
 /// The cores on which this thread may run; just the first core if that is not known.
 CoreSet allowed_cores();
 

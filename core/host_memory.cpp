@@ -118,6 +118,8 @@ void check_file_limit(std::uint64_t bytes) {
                           memory_text(static_cast<double>(limit.rlim_cur))));
 }
 
+std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
 std::string memory_text(double bytes) {
   constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   std::size_t unit = 0;

@@ -4,6 +4,7 @@
 // before it allocates.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -23,6 +24,9 @@ HostMemory host_memory(const std::string& root = "");
 /// Throws Error(system) where files, and with them memory that processes share, may not be so long
 /// (`ulimit -f`): the kernel would end this process. Ask before a memfd gets its length.
 void check_file_limit(std::uint64_t bytes);
+
+/// Of a page.
+std::size_t page_bytes();
 
 /// "23.5 GiB".
 std::string memory_text(double bytes);

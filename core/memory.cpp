@@ -65,8 +65,6 @@ struct Remembered {
   std::size_t oldest = 0;
 };
 
-std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
-
 /// `error_number`: why.
 [[noreturn]] void refuse_window(std::size_t bytes, int error_number) {
   throw_system_error(fmt::format("{} of window memory cannot be had (limits on files, and on "

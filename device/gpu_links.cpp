@@ -9,6 +9,7 @@
 
 #include "collectives/execute/cuda/executor.h"
 #include "core/error.h"
+#include "core/host_memory.h"
 #include "core/log.h"
 #include "core/settings.h"
 
@@ -51,7 +52,7 @@ GpuSlots::GpuSlots(const std::shared_ptr<device::Device>& gpu, const device::Seg
                    Wire& wire)
     : shape_(shape) {
   // Whole pages, wherever the allocation begins.
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t page = page_bytes();
   place_.bytes = (bytes_of(shape) + page - 1) / page * page;
   const auto registered = std::make_shared<Registered>(gpu);
   registered->memory = gpu->allocate(place_.bytes + page);

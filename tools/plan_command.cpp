@@ -13,6 +13,7 @@
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
 #include "collectives/verify.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "device/team.h"
 #include "tools/plan_source.h"
@@ -70,10 +71,6 @@ void draw(const PlanSource& source, const std::string& path) {
   write_text_file(path, draw_svg(source.load_for_drawing()));
 }
 
-std::string plural(std::uint64_t n, std::string_view what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-}
-
 /// Runs the proof, says how it went, and returns whether it succeeded.
 bool prove(const PlanParts& plan, bool in_place, Invariance invariant, Verdict& verdict) {
   const auto start = std::chrono::steady_clock::now();
@@ -87,14 +84,15 @@ bool prove(const PlanParts& plan, bool in_place, Invariance invariant, Verdict& 
   fmt::print("  {:<13} NOT PROVED\n", how);
   std::fflush(stdout);
   fmt::print(stderr, "tutti: {} {} on {} is not proved {}: {}\n", name(plan.header.collective),
-             plan.header.algorithm, plural(static_cast<std::uint64_t>(plan.header.ranks), "rank"),
+             plan.header.algorithm, counted(static_cast<std::uint64_t>(plan.header.ranks), "rank"),
              how, verdict.story);
   return false;
 }
 
 /// A row for each run of ranks that move the same. Returns whether all move what the textbook says.
 bool print_traffic(const PlanSource& source, const PlanHeader& header, const Verdict& verdict) {
-  fmt::print("  each rank's traffic in chunks (a block has {}):\n", plural(header.pieces, "chunk"));
+  fmt::print("  each rank's traffic in chunks (a block has {}):\n",
+             counted(header.pieces, "chunk"));
   fmt::print("    {:<16}{:>10}", "", "sent");
   if (!source.is_file()) fmt::print("{:>10}", "textbook");
   fmt::print("{:>10}", "received");
@@ -164,7 +162,7 @@ bool print_needs(Plan plan) {
   const PlanHeader& h = plan.header;
   const PlanNeeds needs = needs_of(plan);
   fmt::print("  {:<13} {} from a rank to another, of {} of {} bytes or more\n", "needs",
-             plural(needs.channels, "link"), plural(h.slots, "slot"), h.widest * kCacheLine);
+             counted(needs.channels, "link"), counted(h.slots, "slot"), h.widest * kCacheLine);
   const std::string why = device::unfit(h, needs, device_segment(h.ranks));
   if (!why.empty()) fmt::print("  {:<13} does not run: {}\n", "on a GPU", why);
   return true;
@@ -185,8 +183,8 @@ void prove_all(const PlanSource& source, bool only_in_place) {
                             name(h.collective)));
   }
   fmt::print("{} {} on {}, {} a rank, {} a link\n", name(h.collective), h.algorithm,
-             plural(static_cast<std::uint64_t>(h.ranks), "rank"), plural(h.lanes, "lane"),
-             plural(h.slots, "slot"));
+             counted(static_cast<std::uint64_t>(h.ranks), "rank"), counted(h.lanes, "lane"),
+             counted(h.slots, "slot"));
   // Verdict::roundings says whether it is so for all types.
   const Invariance invariant = source.is_invariant() ? Invariance::float32_up : Invariance::none;
   Verdict verdict;
@@ -194,11 +192,11 @@ void prove_all(const PlanSource& source, bool only_in_place) {
   if (!only_in_place) proved = prove(plan, false, invariant, verdict);
   if (proved && has_in_place(h.collective)) proved = prove(plan, true, invariant, verdict);
   if (!proved) throw CLI::RuntimeError(1);
-  fmt::print("  {:<13} {}\n", "in all", plural(verdict.steps, "step"));
+  fmt::print("  {:<13} {}\n", "in all", counted(verdict.steps, "step"));
   if (source.is_file() && !print_needs(source.load_file())) throw CLI::RuntimeError(1);
   if (is_reduction(h.collective)) {
     fmt::print("  {:<13} {}, where it is of 16- or 8-bit floats\n", "a sum rounded",
-               plural(verdict.roundings, "time"));
+               counted(verdict.roundings, "time"));
   }
   if (source.is_invariant()) {
     fmt::print("  {:<13} each result is the canonical expression of its inputs{}\n", "invariant",

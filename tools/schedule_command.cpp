@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "parallel/pipeline/draw.h"
 #include "parallel/pipeline/generate.h"
@@ -33,10 +34,6 @@ struct Arguments {
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ErrorCode::invalid_argument, message);
-}
-
-std::string plural(std::uint64_t n, std::string_view what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with('h') ? "es" : "s");
 }
 
 std::string known_schedules() {
@@ -93,10 +90,10 @@ pipeline::Costs costs_of(const Arguments& a, const Schedule& s) {
 
 void print_head(const Schedule& s) {
   fmt::print("{} on {}, {}, {}, {} at each end of a link\n", s.name,
-             plural(static_cast<std::uint64_t>(s.ranks()), "rank"),
-             plural(static_cast<std::uint64_t>(s.stages()), "stage"),
-             plural(static_cast<std::uint64_t>(s.micro_batches), "micro-batch"),
-             plural(static_cast<std::uint64_t>(s.buffers), "buffer"));
+             counted(static_cast<std::uint64_t>(s.ranks()), "rank"),
+             counted(static_cast<std::uint64_t>(s.stages()), "stage"),
+             counted(static_cast<std::uint64_t>(s.micro_batches), "micro-batch"),
+             counted(static_cast<std::uint64_t>(s.buffers), "buffer"));
 }
 
 /// Ends the command for a schedule that is not proved.
@@ -135,8 +132,8 @@ void verify(const Arguments& a) {
   print_head(s);
   const pipeline::Verdict verdict = prove(s);
   const int most = *std::max_element(verdict.live.begin(), verdict.live.end());
-  fmt::print("  proved: {}, {} between ranks; no deadlock\n", plural(verdict.actions, "action"),
-             plural(verdict.messages, "message"));
+  fmt::print("  proved: {}, {} between ranks; no deadlock\n", counted(verdict.actions, "action"),
+             counted(verdict.messages, "message"));
   fmt::print("  live activations: {} at most, {} declared\n", most, s.live);
   for (int r = 0; r < std::min(s.ranks(), kMostRows); ++r) {
     fmt::print("    rank {:<6} {}\n", r, verdict.live[static_cast<std::size_t>(r)]);

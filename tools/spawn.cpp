@@ -19,12 +19,6 @@
 namespace tutti {
 namespace {
 
-std::pair<FileDescriptor, FileDescriptor> close_on_exec_pipe() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("making a pipe");
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
-
 std::vector<char*> pointers_to(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
@@ -97,6 +91,12 @@ int read_number(const std::string& path, int otherwise) {
 }
 
 }  // namespace
+
+std::pair<FileDescriptor, FileDescriptor> close_on_exec_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("making a pipe");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
 
 void allow_many_descriptors() {
   rlimit limit{};

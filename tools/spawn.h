@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/sockets/socket.h"
@@ -52,6 +53,9 @@ struct Spawned {
   pid_t pid = -1;  // also the process group
   int error = 0;   // errno, where it could not be started
 };
+
+/// Where to read, and where to write. Programs that are started do not get them.
+std::pair<FileDescriptor, FileDescriptor> close_on_exec_pipe();
 
 /// From now on this process may have as many descriptors as the system allows it: a launcher has
 /// several for each rank. What it spawns has the limit from before.

@@ -285,11 +285,7 @@ NcclGraphs read_nccl_graphs(const XmlSource& xml) {
     NcclGraph g;
     g.id = a.integer_or("id", 0);
     g.pattern = a.integer_or("pattern", 0);
-    g.cross_nic = a.integer_or("crossnic", 0) != 0;
     g.speed_intra = a.number("speedintra").value_or(0);
-    g.speed_inter = a.number("speedinter").value_or(0);
-    g.type_intra = a.text("typeintra");
-    g.type_inter = a.text("typeinter");
     for (const pugi::xml_node& channel : node.children("channel")) {
       NcclGraph::Channel c;
       for (const pugi::xml_node& member : channel.children()) {

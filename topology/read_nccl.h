@@ -16,11 +16,9 @@ Records read_nccl_system(const XmlSource& xml);
 
 /// One <graph>: the channels that NCCL found, or was told to use, for one kind of algorithm.
 struct NcclGraph {
-  int id = 0;       // 0 ring, 1 tree, 2 CollNet chain, 3 NVLS, 4 CollNet direct
-  int pattern = 0;  // 4 is a ring, 1 to 3 are trees, 5 is NVLS
-  bool cross_nic = false;
-  double speed_intra = 0, speed_inter = 0;  // GB/s of a channel
-  std::string type_intra, type_inter;       // "NVL", "PIX", ...
+  int id = 0;              // 0 ring, 1 tree, 2 CollNet chain, 3 NVLS, 4 CollNet direct
+  int pattern = 0;         // 4 is a ring, 1 to 3 are trees, 5 is NVLS
+  double speed_intra = 0;  // GB/s of a channel
   struct Channel {
     std::vector<int> gpus;  // by dev, without the host's number in the upper byte of NCCL's
     std::vector<int> nets;

@@ -43,8 +43,7 @@ class DomainHalo {
   Tensor forward(const Tensor& x, double beyond = 0) const;
   /// Throws Error(invalid_argument) for what forward() does not take.
   void check(const Tensor& x) const;
-  parallel::domain::Halo& engine() const { return *engine_; }
-  const std::shared_ptr<parallel::domain::Halo>& shared_engine() const { return engine_; }
+  const std::shared_ptr<parallel::domain::Halo>& engine() const { return engine_; }
 
  private:
   const parallel::domain::HaloShape shape_;

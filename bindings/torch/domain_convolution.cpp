@@ -174,7 +174,7 @@ DomainConvolution::DomainConvolution(parallel::Axis& axis, const engines::HaloSh
 
 Tensor DomainConvolution::forward(const Tensor& x) const {
   halo_.check(x);
-  const Operation operation{halo_.shared_engine(), each(shape_.stencils, &engines::Stencil::stride),
+  const Operation operation{halo_.engine(), each(shape_.stencils, &engines::Stencil::stride),
                             each(shape_.stencils, &engines::Stencil::dilation),
                             Sizes(shape_.stencils.size(), 0), overlap_};
   return ConvolutionFunction::apply(x.contiguous(), weight, bias, operation);

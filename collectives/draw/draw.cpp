@@ -11,6 +11,7 @@
 #include "collectives/draw/schedule.h"
 #include "collectives/draw/svg.h"
 #include "collectives/text/text.h"
+#include "core/counted.h"
 
 namespace tutti {
 namespace drawing {
@@ -252,21 +253,18 @@ class Picture {
 
   void draw_titles() {
     const PlanHeader& h = plan_.header;
-    const auto plural = [](std::uint64_t n, std::string_view what) {
-      return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-    };
     put("<text x=\"20\" y=\"34\" font-size=\"20\" font-weight=\"bold\">{} &#183; {} &#183; "
         "{}</text>\n",
-        name(h.collective), escaped(h.algorithm), plural(plan_.ranks.size(), "rank"));
+        name(h.collective), escaped(h.algorithm), counted(plan_.ranks.size(), "rank"));
     put("<text x=\"20\" y=\"55\" class=\"q\">{} in {:g} unit{} of time &#183; {} of a block, "
         "{} a link, {} a rank</text>\n",
-        plural(schedule_.steps, "step"), schedule_.end, schedule_.end == 1 ? "" : "s",
-        plural(h.pieces, "piece"), plural(h.slots, "slot"), plural(h.lanes, "lane"));
+        counted(schedule_.steps, "step"), schedule_.end, schedule_.end == 1 ? "" : "s",
+        counted(h.pieces, "piece"), counted(h.slots, "slot"), counted(h.lanes, "lane"));
     if (schedule_.never_start != 0) {
       put("<text x=\"20\" y=\"74\" fill=\"{}\" font-weight=\"bold\">Deadlock: {} never start{}; "
           "the "
           "first of each lane is outlined</text>\n",
-          kTroubleColour, plural(schedule_.never_start, "step"),
+          kTroubleColour, counted(schedule_.never_start, "step"),
           schedule_.never_start == 1 ? "s" : "");
     }
   }

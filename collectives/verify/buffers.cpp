@@ -12,18 +12,13 @@ namespace {
 
 constexpr std::uint64_t kMostLocations = std::uint64_t{1} << 28;  // 1 GiB of values
 
-bool has_blocks_of_any_size(Collective c) {
-  return c == Collective::all_gather_v || c == Collective::reduce_scatter_v ||
-         c == Collective::all_to_all_v;
-}
-
 }  // namespace
 
 Buffers::Buffers(const PlanHeader& h, bool in_place)
     : collective_(h.collective),
       pieces_(h.pieces),
       in_place_(in_place),
-      blocks_have_any_size_(has_blocks_of_any_size(collective_)),
+      blocks_have_any_size_(is_v(collective_)),
       all_chunks_are_equal_(pieces_ == 1 && !blocks_have_any_size_),
       ranks_(static_cast<std::size_t>(h.ranks)) {
   std::uint64_t stride = 1;

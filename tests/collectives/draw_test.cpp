@@ -13,6 +13,7 @@
 #include "collectives/draw/schedule.h"
 #include "collectives/text/text.h"
 #include "core/error.h"
+#include "tests/support/contains.h"
 #include "tests/support/xml.h"
 
 namespace tutti {

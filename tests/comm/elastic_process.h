@@ -14,12 +14,9 @@
 #include <cstdlib>
 #include <string>
 
-namespace tutti::test {
+#include "tests/support/variable.h"
 
-inline int number_from(const char* variable, int otherwise) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::atoi(text) : otherwise;
-}
+namespace tutti::test {
 
 class RankProcess {
  public:

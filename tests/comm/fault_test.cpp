@@ -21,21 +21,14 @@
 #include <vector>
 
 #include "bootstrap/unique_id.h"
+#include "tests/support/leftovers.h"
 #include "tests/support/processes.h"
+#include "tests/support/variable.h"
 
 namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-/// Files of the library in /dev/shm.
-std::size_t files_left() {
-  std::size_t found = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    if (entry.path().filename().string().find("tutti") != std::string::npos) ++found;
-  }
-  return found;
-}
 
 /// The ranks of one job, started directly so that nobody cleans up after them.
 class Job {
@@ -173,10 +166,7 @@ class Setting {
 };
 
 /// In each of the kinds of tests below.
-int kills() {
-  const char* text = std::getenv("TUTTI_TEST_KILLS");
-  return text != nullptr ? std::atoi(text) : 9;
-}
+int kills() { return tutti::test::number_from("TUTTI_TEST_KILLS", 9); }
 
 /// Every rank of 2, of 3 and of 4 is killed in turn.
 struct Victim {
@@ -228,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(KillsDuring, AreNoticedAndSurvivedByAllOthers) {
   const Doing& doing = GetParam();
   std::mt19937 random(20240);
-  const std::size_t before = files_left();
+  const std::size_t before = tutti::test::files_left();
   double slowest = 0;  // until a survivor knew
   for (int round = 0; round < kills(); ++round) {
     const auto [ranks, victim] = victim_of(round);
@@ -267,7 +257,7 @@ TEST_P(KillsDuring, AreNoticedAndSurvivedByAllOthers) {
     }
   }
   fmt::print("{} kills, the slowest survivor knew after {:.3f} s\n", kills(), slowest);
-  EXPECT_EQ(files_left(), before);
+  EXPECT_EQ(tutti::test::files_left(), before);
 }
 
 TEST(Kills, WhileTheRanksMeetAreNamedAndTheOthersMeetAgain) {

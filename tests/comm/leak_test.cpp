@@ -13,6 +13,7 @@
 #include "comm/communicator.h"
 #include "core/memory.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 namespace {
@@ -45,10 +46,7 @@ void cycle() {
   });
 }
 
-int cycles() {
-  const char* text = std::getenv("TUTTI_TEST_CYCLES");
-  return text != nullptr ? std::atoi(text) : 200;
-}
+int cycles() { return test::number_from("TUTTI_TEST_CYCLES", 200); }
 
 TEST(Leaks, CreateSplitDestroy) {
   for (int i = 0; i < 20; ++i) cycle();

@@ -10,6 +10,7 @@
 #include "parallel/pipeline/text.h"
 #include "parallel/pipeline/verify.h"
 #include "tests/parallel/pipeline_cases.h"
+#include "tests/support/contains.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/xml.h"
 

@@ -10,23 +10,15 @@
 #include <thread>
 
 #include "tests/support/contains.h"
+#include "tests/support/leftovers.h"
 #include "tests/support/run_job.h"
 
 namespace tutti {
 namespace {
 
-/// Job looks for the processes of a job; these files could outlive them.
-std::size_t files_left() {
-  std::size_t found = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    if (entry.path().filename().string().find("tutti") != std::string::npos) ++found;
-  }
-  return found;
-}
-
 TEST(ShardedKills, AreNamedWithTheUnit) {
   std::mt19937 random(17);
-  const std::size_t before = files_left();
+  const std::size_t before = test::files_left();
   for (int round = 0; round < 4; ++round) {
     // The shell, whose process each rank says, becomes the program.
     Job job({"-n", "3", "--keep-going", "--timeout", "60", "sh", "-c",
@@ -45,7 +37,7 @@ TEST(ShardedKills, AreNamedWithTheUnit) {
       EXPECT_CONTAINS(text, "rank " + std::to_string(rank) + " got peer_lost of rank " + victim);
     }
   }
-  EXPECT_EQ(files_left(), before);
+  EXPECT_EQ(test::files_left(), before);
 }
 
 }  // namespace

@@ -410,12 +410,4 @@ Module read_module(std::string_view text) {
   return module;
 }
 
-Module read_module_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error(fmt::format("cannot read {}", path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return read_module(text.str());
-}
-
 }  // namespace tutti::ptx

@@ -56,6 +56,5 @@ struct Module {
 
 /// Throws std::runtime_error with the line.
 Module read_module(std::string_view text);
-Module read_module_file(const std::string& path);
 
 }  // namespace tutti::ptx

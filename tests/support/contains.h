@@ -17,6 +17,13 @@ inline testing::AssertionResult contains(const Error& error, const std::string& 
   return contains(std::string(error.what()), part);
 }
 
+/// How often it has `what`.
+inline std::size_t count(std::string_view text, std::string_view what) {
+  std::size_t n = 0;
+  for (auto at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++n;
+  return n;
+}
+
 }  // namespace tutti::test
 
 #define EXPECT_CONTAINS(text, part) EXPECT_TRUE(tutti::test::contains(text, part))

@@ -10,15 +10,21 @@
 
 namespace tutti::test {
 
-/// Abstract sockets of this library, and files in /dev/shm.
-inline std::size_t leftovers() {
+/// Files of this library in /dev/shm.
+inline std::size_t files_left() {
   std::size_t found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    if (entry.path().filename().string().find("tutti") != std::string::npos) ++found;
+  }
+  return found;
+}
+
+/// The same, and its abstract sockets.
+inline std::size_t leftovers() {
+  std::size_t found = files_left();
   std::ifstream sockets("/proc/net/unix");
   for (std::string line; std::getline(sockets, line);) {
     if (line.find("@tutti") != std::string::npos) ++found;
-  }
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    if (entry.path().filename().string().find("tutti") != std::string::npos) ++found;
   }
   return found;
 }

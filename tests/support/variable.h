@@ -1,4 +1,4 @@
-// A variable of the environment, for the length of a test.
+// Variables of the environment: set for the length of a test, or read as a number.
 #pragma once
 
 #include <cstdlib>
@@ -18,5 +18,11 @@ class Variable {
  private:
   const char* name_;
 };
+
+/// The number that a variable has; `otherwise` where it is not set.
+inline int number_from(const char* variable, int otherwise) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
 
 }  // namespace tutti::test

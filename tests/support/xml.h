@@ -1,4 +1,4 @@
-// Drawings under test: whether they are well-formed XML, and how often they contain something.
+// Drawings under test: whether they are well-formed XML.
 #pragma once
 
 #include <cctype>
@@ -7,12 +7,6 @@
 #include <vector>
 
 namespace tutti::test {
-
-inline std::size_t count(std::string_view text, std::string_view what) {
-  std::size_t n = 0;
-  for (auto at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++n;
-  return n;
-}
 
 /// The error in `xml`, or "". It knows the XML of the drawings: elements, attributes in double
 /// quotes, references; and insists that all of it is right.

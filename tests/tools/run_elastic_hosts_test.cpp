@@ -28,12 +28,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::size_t times(const std::string& text, const std::string& what) {
-  std::size_t found = 0;
-  for (auto at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++found;
-  return found;
-}
-
 /// Of a rank's environment; "": it has none of that name.
 std::string variable_of(pid_t pid, const std::string& name) {
   std::string text = contents_of(fmt::format("/proc/{}/environ", pid));
@@ -74,7 +68,7 @@ class ElasticOnHosts : public testing::Test {
   /// Whether so many ranks have gone on from some step that often.
   static bool go_on(const Job& job, int ranks, std::size_t often) {
     const std::string what = fmt::format("{} ranks go on from step", ranks);
-    return eventually([&] { return times(job.out(), what) >= often; });
+    return eventually([&] { return test::count(job.out(), what) >= often; });
   }
 
   const TemporaryFolder folder;
@@ -92,7 +86,7 @@ TEST_F(ElasticOnHosts, AKilledRankIsReplacedOnItsHost) {
   Job job(elastic("2:4", "a:2,b:2", {ELASTIC, "1000000"}));
   ASSERT_TRUE(job.out_has("step 20 on 4 ranks")) << job.err();
   for (const auto& [rank, host] : {std::pair(3, "b"), std::pair(0, "a")}) {
-    const std::size_t before = times(job.out(), "4 ranks go on from step");
+    const std::size_t before = test::count(job.out(), "4 ranks go on from step");
     const pid_t victim = process_of(job, rank);
     ASSERT_GT(victim, 0);
     kill(victim, SIGKILL);
@@ -105,7 +99,7 @@ TEST_F(ElasticOnHosts, AKilledRankIsReplacedOnItsHost) {
     EXPECT_NE(next, victim);
     EXPECT_EQ(variable_of(next, "TUTTI_HOST_ID"), host);
   }
-  EXPECT_EQ(times(job.out(), "go on from step 0\n"), 1U) << job.out();
+  EXPECT_EQ(test::count(job.out(), "go on from step 0\n"), 1U) << job.out();
   job.signal(SIGINT);
   EXPECT_EQ(job.wait(), 130);
 }
@@ -123,7 +117,7 @@ TEST_F(ElasticOnHosts, TheRanksOfADeadHostMoveToOneWithRoom) {
   // There, too, a rank is started again where it was.
   kill(process_of(job, 5), SIGKILL);
   EXPECT_TRUE(go_on(job, 4, 3)) << job.out() << job.err();
-  EXPECT_EQ(times(job.out(), "go on from step 0\n"), 1U) << job.out();
+  EXPECT_EQ(test::count(job.out(), "go on from step 0\n"), 1U) << job.out();
   job.signal(SIGTERM);
   EXPECT_EQ(job.wait(), 143);
 }
@@ -181,7 +175,7 @@ TEST_F(ElasticOnHosts, TheTimeLimitAndASecondInterruptEndTheJob) {
   Job pause(elastic("1:1", "a:1", {"--timeout", "0.5", "sh", "-c", "exit 3"}));
   EXPECT_EQ(pause.wait(), 124);
   Job stubborn(elastic("2:2", "a:1,b:1", {"sh", "-c", "trap '' INT TERM; echo ready; sleep 100"}));
-  ASSERT_TRUE(eventually([&] { return times(stubborn.out(), "ready") == 2; }));
+  ASSERT_TRUE(eventually([&] { return test::count(stubborn.out(), "ready") == 2; }));
   stubborn.signal(SIGINT);
   std::this_thread::sleep_for(300ms);  // two that come at once are one
   stubborn.signal(SIGINT);
@@ -211,7 +205,7 @@ TEST_F(ElasticOnHosts, AcrossNamespacesRanksAndAHostDieAndTheOthersGoOn) {
   EXPECT_TRUE(go_on(job, 4, 3)) << job.out() << job.err();
   EXPECT_CONTAINS(
       job.err(), fmt::format("starting instead rank 4 on {0}, rank 5 on {0}\n", spaces.address(2)));
-  EXPECT_EQ(times(job.out(), "go on from step 0\n"), 1U) << job.out();
+  EXPECT_EQ(test::count(job.out(), "go on from step 0\n"), 1U) << job.out();
   job.signal(SIGINT);
   EXPECT_EQ(job.wait(), 130);
 }

@@ -36,12 +36,6 @@ std::vector<pid_t> ranks_of(const Job& job) {
   return ranks;
 }
 
-std::size_t count(const std::string& text, const std::string& what) {
-  std::size_t found = 0;
-  for (auto at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++found;
-  return found;
-}
-
 TEST(RunElastic, AllRanksTrainWhereNoneDies) {
   Job job(elastic("2:3", {"--tag", ELASTIC, "60"}));
   EXPECT_EQ(job.wait(), 0) << job.err();
@@ -58,11 +52,13 @@ TEST(RunElastic, AKilledRankIsReplacedAndTheOthersGoOn) {
     ASSERT_EQ(ranks.size(), 3U) << job.err();
     kill(ranks[round % 3], SIGKILL);
     // All three are there again, and go on from a step that is not the first.
-    EXPECT_TRUE(eventually([&] { return count(job.out(), "3 ranks go on from step") > round; }))
-        << job.out() << job.err();
-    EXPECT_EQ(count(job.err(), "was killed by signal 9 (Killed); starting it again"), round);
+    EXPECT_TRUE(eventually([&] {
+      return test::count(job.out(), "3 ranks go on from step") > round;
+    })) << job.out()
+        << job.err();
+    EXPECT_EQ(test::count(job.err(), "was killed by signal 9 (Killed); starting it again"), round);
   }
-  EXPECT_EQ(count(job.out(), "go on from step 0\n"), 1U) << job.out();
+  EXPECT_EQ(test::count(job.out(), "go on from step 0\n"), 1U) << job.out();
   job.signal(SIGINT);
   EXPECT_EQ(job.wait(), 130);
 }
@@ -76,7 +72,7 @@ TEST(RunElastic, ARankThatIsStoppedIsWaitedFor) {
   kill(ranks[2], SIGKILL);
   std::this_thread::sleep_for(300ms);
   kill(ranks[1], SIGCONT);
-  EXPECT_TRUE(eventually([&] { return count(job.out(), "3 ranks go on from step") == 2; }))
+  EXPECT_TRUE(eventually([&] { return test::count(job.out(), "3 ranks go on from step") == 2; }))
       << job.out() << job.err();
   job.signal(SIGTERM);
   EXPECT_EQ(job.wait(), 143);
@@ -102,7 +98,7 @@ TEST(RunElastic, RestartsAreCounted) {
   Job job(elastic("2:2", {"--restarts", "1", ELASTIC, "1000000"}));
   ASSERT_TRUE(job.out_has("step 20 on 2 ranks")) << job.err();
   kill(ranks_of(job).at(0), SIGKILL);
-  ASSERT_TRUE(eventually([&] { return count(job.out(), "2 ranks go on from step") == 2; }));
+  ASSERT_TRUE(eventually([&] { return test::count(job.out(), "2 ranks go on from step") == 2; }));
   kill(ranks_of(job).at(0), SIGKILL);
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
   EXPECT_TRUE(test::contains(job.err(), "as 1 processes were started again (--restarts)"))
@@ -145,7 +141,7 @@ TEST(RunElastic, WhoComesWhenTheWorkIsDoneDoesNotBeginItAnew) {
     if (rank != first) kill(rank, SIGKILL);
   }
   EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_EQ(count(job.out(), "go on from step 0\n"), 1U) << job.out();
+  EXPECT_EQ(test::count(job.out(), "go on from step 0\n"), 1U) << job.out();
   EXPECT_TRUE(test::contains(job.out(), "step 200 on 1 ranks")) << job.out();
   EXPECT_TRUE(
       test::contains(job.err(), "rank 1 came after the others had done the work; ending the job"))

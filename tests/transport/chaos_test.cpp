@@ -21,6 +21,7 @@
 #include "tests/comm/random_calls.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/support/variable.h"
 #include "tests/transport/chaos_sockets.h"
 
 namespace tutti::test {
@@ -29,10 +30,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-unsigned seeds() {
-  const char* const text = std::getenv("TUTTI_TEST_SEEDS");
-  return text != nullptr ? static_cast<unsigned>(std::atoi(text)) : 2;
-}
+unsigned seeds() { return static_cast<unsigned>(test::number_from("TUTTI_TEST_SEEDS", 2)); }
 
 /// Each rank a host.
 class OverChaos : public testing::Test {

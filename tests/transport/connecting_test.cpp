@@ -23,6 +23,7 @@
 #include "comm/impl.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/support/variable.h"
 #include "tests/transport/chaos_sockets.h"
 #include "transport/network/network.h"
 #include "transport/sockets/socket.h"
@@ -33,10 +34,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-unsigned repetitions() {
-  const char* const text = std::getenv("TUTTI_TEST_SEEDS");
-  return text != nullptr ? static_cast<unsigned>(std::atoi(text)) : 2;
-}
+unsigned repetitions() { return static_cast<unsigned>(test::number_from("TUTTI_TEST_SEEDS", 2)); }
 
 /// Every rank exchanges a number with every other one, so every pair connects.
 void exchange(Communicator& comm) {

@@ -15,6 +15,7 @@
 
 #include "comm/impl.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/support/variable.h"
 #include "transport/network/network.h"
 #include "transport/sockets/handshake.h"
 #include "transport/sockets/socket.h"
@@ -25,10 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-int strangers() {
-  const char* text = std::getenv("TUTTI_TEST_STRANGERS");
-  return text != nullptr ? std::atoi(text) : 5000;
-}
+int strangers() { return test::number_from("TUTTI_TEST_STRANGERS", 5000); }
 
 SocketAddress accept_set_of(Communicator& comm) {
   return *comm.impl().group->shared_network()->address().get();

@@ -34,13 +34,6 @@
 namespace tutti {
 namespace {
 
-std::string line_of(const std::string& path) {
-  std::string text;
-  std::ifstream file(path);
-  std::getline(file, text);
-  return text;
-}
-
 std::string limit_text(rlim_t limit, bool bytes) {
   if (limit == RLIM_INFINITY) return "unlimited";
   return bytes ? fmt::format("{} KiB", limit / 1024) : fmt::format("{}", limit);
@@ -87,7 +80,7 @@ void show_inside(DoctorReport& report) {
     report.bad("memfd", e.what(), "ranks cannot share memory; a sandbox may forbid memfd_create");
   }
   const std::string trouble = copy_trouble();
-  const std::string scope = line_of("/proc/sys/kernel/yama/ptrace_scope");
+  const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
   if (trouble.empty()) {
     report.good(
         "copies by the kernel",

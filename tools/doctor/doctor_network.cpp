@@ -12,6 +12,7 @@
 #include "bootstrap/pmix_store.h"
 #include "comm/communicator.h"
 #include "core/error.h"
+#include "core/host.h"
 #include "core/log.h"
 #include "core/settings.h"
 #include "core/settings_check.h"
@@ -26,13 +27,6 @@ namespace tutti {
 namespace {
 
 constexpr std::string_view kUsed = "would be used";
-
-std::string first_line(const std::string& path) {
-  std::string text;
-  std::ifstream file(path);
-  std::getline(file, text);
-  return text;
-}
 
 bool is_set(const char* name) {
   const char* const value = std::getenv(name);

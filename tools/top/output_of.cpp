@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "tools/spawn.h"
 #include "transport/sockets/socket.h"
 
 extern char** environ;
@@ -32,16 +33,10 @@ struct Running {
   std::string text, complaints;
 };
 
-std::pair<FileDescriptor, FileDescriptor> make_pipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw_system_error("making a pipe");
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
-
 Running begin(const std::vector<std::string>& program) {
   Running r;
-  auto [out, to_out] = make_pipe();
-  auto [err, to_err] = make_pipe();
+  auto [out, to_out] = close_on_exec_pipe();
+  auto [err, to_err] = close_on_exec_pipe();
   std::vector<char*> words;
   for (const std::string& word : program) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/host_memory.h"
+
 namespace tutti {
 
 bool Sender::has_room_now(std::size_t bytes) {
@@ -64,7 +66,7 @@ bool Receiver::has_data() const {
 
 void detail::populate(const ConnectionView& view) {
   if (view.pages == Pages::as_used) return;
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const std::uintptr_t page = page_bytes();
   const auto begin = reinterpret_cast<std::uintptr_t>(view.data) / page * page;
   const auto end = reinterpret_cast<std::uintptr_t>(view.data) + view.shape.data_bytes();
 #ifdef MADV_POPULATE_WRITE

@@ -7,25 +7,21 @@
 #include <array>
 #include <cstdint>
 
+#include "core/host_memory.h"
+
 namespace tutti {
-namespace {
-
-std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
-
-}  // namespace
-
 std::size_t to_page(std::size_t bytes) {
-  const std::size_t page = page_size();
+  const std::size_t page = page_bytes();
   return bytes > SIZE_MAX - page ? SIZE_MAX : (bytes + page - 1) / page * page;
 }
 
 std::span<std::byte> pages_around(std::span<std::byte> memory) {
-  const std::size_t before = reinterpret_cast<std::uintptr_t>(memory.data()) % page_size();
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(memory.data()) % page_bytes();
   return {memory.data() - before, to_page(before + memory.size())};
 }
 
 std::span<std::byte> whole_pages(std::span<std::byte> memory) {
-  const std::size_t page = page_size();
+  const std::size_t page = page_bytes();
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
   const std::size_t before = (page - address % page) % page;
   if (memory.size() < before + page) return {};
@@ -33,7 +29,7 @@ std::span<std::byte> whole_pages(std::span<std::byte> memory) {
 }
 
 std::size_t taken_bytes(std::span<std::byte> pages) {
-  const std::size_t page = page_size();
+  const std::size_t page = page_bytes();
   std::array<unsigned char, 1024> taken{};
   std::size_t count = 0;
   while (!pages.empty()) {

@@ -6,17 +6,18 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/host_memory.h"
 
 namespace tutti::device {
 namespace {
 
 std::size_t round_up(std::size_t bytes) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t page = page_bytes();
   return (bytes + page - 1) / page * page;
 }
 
 std::size_t round_down(std::size_t bytes) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t page = page_bytes();
   return bytes / page * page;
 }
 

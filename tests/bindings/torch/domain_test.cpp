@@ -143,7 +143,7 @@ void expect_convolution(const std::vector<Dimension>& dimensions,
         const auto conv = std::make_shared<DomainConvolution>(
             axis, shape_of(dimensions, stencils, 3), 3, 4, true, overlap);
         keep = conv;
-        const auto& halo = conv->halo().engine();
+        const auto& halo = *conv->halo().engine();
         return Made{[conv](const Tensor& x) { return conv->forward(x); }, halo.own(), halo.output(),
                     conv.get()};
       });
@@ -188,7 +188,7 @@ void expect_pooling(DomainPooling::Kind kind, const std::vector<Dimension>& dime
         const auto pool = std::make_shared<DomainPooling>(
             axis, shape_of(dimensions, std::vector<Stencil>(dimensions.size(), s), 3), kind);
         keep = pool;
-        const auto& halo = pool->halo().engine();
+        const auto& halo = *pool->halo().engine();
         return Made{[pool](const Tensor& x) { return pool->forward(x - 2); }, halo.own(),
                     halo.output()};
       });

@@ -14,6 +14,7 @@
 #include "collectives/draw/run.h"
 #include "collectives/model/fair_share.h"
 #include "tests/collectives/model/clusters.h"
+#include "tests/support/contains.h"
 #include "tests/support/xml.h"
 #include "tools/predict/nccl_model.h"
 

@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import OLDEST, WORLDS, run
+from ranks import OLDEST, run
 
 ERROR = dist.DistBackendError
 

@@ -278,7 +278,6 @@ def ddp_joined(rank, world):
 def sequence_parallel(rank, world):
     from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
-    from torch.distributed.tensor.parallel import PrepareModuleInput
 
     mesh = init_device_mesh("cpu", (world,))
     torch.manual_seed(1)

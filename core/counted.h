@@ -1,0 +1,17 @@
+// Numbers of things, in sentences.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+/// "1 rank", "2 ranks", "3 batches".
+inline std::string counted(std::uint64_t n, std::string_view what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with('h') ? "es" : "s");
+}
+
+}  // namespace tutti
