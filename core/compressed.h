@@ -31,7 +31,10 @@ constexpr bool is_compressible(DataType type) {
   return type == DataType::float16 || type == DataType::bfloat16 || type == DataType::float32;
 }
 /// Whether compressed messages can serve this operator: sum, avg, pre_multiplied_sum.
-constexpr bool is_compressible(ReduceKind kind) { return is_sum(kind); }
+constexpr bool is_compressible(ReduceKind kind) {
+  return kind == ReduceKind::sum || kind == ReduceKind::avg ||
+         kind == ReduceKind::pre_multiplied_sum;
+}
 
 /// Elements of a block.
 constexpr std::size_t compressed_block(DataType type) { return 64 / size_of(type); }

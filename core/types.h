@@ -37,11 +37,6 @@ enum class ReduceKind : std::uint8_t {
   pre_multiplied_sum = 5,  // every rank's input times that rank's scalar, then summed
 };
 inline constexpr int kReduceKinds = 6;
-/// Whether what it does to all inputs is a sum.
-constexpr bool is_sum(ReduceKind kind) {
-  return kind == ReduceKind::sum || kind == ReduceKind::avg ||
-         kind == ReduceKind::pre_multiplied_sum;
-}
 
 /// A reduction operator. `scalar` is used by pre_multiplied_sum alone: the bits of one element of
 /// the call's data type, in the low bytes.

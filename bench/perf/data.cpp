@@ -60,6 +60,11 @@ void write_elements(void* out, std::size_t count, const Bits& bits) {
   for (std::size_t i = 0; i < count; ++i, element += size_of(type)) store(type, element, bits(i));
 }
 
+bool is_sum(ReduceKind kind) {
+  return kind == ReduceKind::sum || kind == ReduceKind::avg ||
+         kind == ReduceKind::pre_multiplied_sum;
+}
+
 // A number below `bound` from 32 random bits, without a division.
 std::uint64_t below(std::uint64_t random, std::uint64_t bound) { return random * bound >> 32; }
 
