@@ -11,7 +11,7 @@ namespace tutti {
 
 /// "1 rank", "2 ranks", "3 batches".
 inline std::string counted(std::uint64_t n, std::string_view what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with('h') ? "es" : "s");
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with("ch") ? "es" : "s");
 }
 
 }  // namespace tutti

@@ -75,13 +75,15 @@ std::string unknown_gpus(const topology::Graph& host) {
 std::vector<std::string> guessed_of(const NcclLog& log, const PredictArguments& a) {
   std::vector<std::string> all;
   const NcclLog::Guessed& g = log.guessed;
-  if (g.ranks && a.gpus == 0)
+  if (g.ranks && a.gpus == 0) {
     all.push_back(counted(static_cast<std::uint64_t>(log.ranks), "rank") + ", by the log's name");
+  }
   if (g.gpu && a.machine.empty() && a.topology.empty()) {
     all.push_back(topology::printable(log.gpu) + ", by the log's name");
   }
-  if (g.hosts && a.hosts == 0)
+  if (g.hosts && a.hosts == 0) {
     all.push_back(counted(static_cast<std::uint64_t>(log.hosts), "host") + ", by the log's name");
+  }
   if (g.eight_of_a_host && a.hosts == 0) {
     all.push_back(counted(static_cast<std::uint64_t>(log.hosts), "host") +
                   ", as most have eight GPUs (--hosts)");
