@@ -3,14 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
+#include <concepts>
 #include <string>
 #include <string_view>
 
 namespace tutti {
 
 /// "1 rank", "2 ranks", "3 batches".
-inline std::string counted(std::uint64_t n, std::string_view what) {
+inline std::string counted(std::integral auto n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with("ch") ? "es" : "s");
 }
 

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/host.h"
 
 namespace tutti {
 namespace {
@@ -79,8 +80,7 @@ HostMemory host_memory(const std::string& root) {
   const std::uint64_t swap_free = kKilo * sum_of(info, {"SwapFree:"});
   HostMemory m{.total = all + swap,
                .available = kKilo * sum_of(info, {"MemAvailable:"}) + swap_free};
-  std::string host;
-  std::getline(std::ifstream(root + "/proc/sys/kernel/random/boot_id"), host);
+  const std::string host = first_line(root + "/proc/sys/kernel/random/boot_id");
   std::string domain = host;
   for (const Interface& i : kInterfaces) {
     // A group has no more than those that it is in.

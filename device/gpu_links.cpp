@@ -1,7 +1,6 @@
 #include "device/gpu_links.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>

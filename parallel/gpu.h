@@ -1,5 +1,5 @@
-// Gpu: the memory of a GPU as a device of engines (device.h). One H200
-// has run a part of it (docs/gpu-status.md).
+// Gpu: the memory of a GPU as a device of engines (device.h). One H200 has run
+// a part of it (docs/gpu-status.md).
 //
 //     Gpu gpu(0);
 //     gpu.use(stream);                       // of the program's kernels, a cudaStream_t

@@ -84,8 +84,7 @@ bool prove(const PlanParts& plan, bool in_place, Invariance invariant, Verdict& 
   fmt::print("  {:<13} NOT PROVED\n", how);
   std::fflush(stdout);
   fmt::print(stderr, "tutti: {} {} on {} is not proved {}: {}\n", name(plan.header.collective),
-             plan.header.algorithm, counted(static_cast<std::uint64_t>(plan.header.ranks), "rank"),
-             how, verdict.story);
+             plan.header.algorithm, counted(plan.header.ranks, "rank"), how, verdict.story);
   return false;
 }
 
@@ -183,8 +182,7 @@ void prove_all(const PlanSource& source, bool only_in_place) {
                             name(h.collective)));
   }
   fmt::print("{} {} on {}, {} a rank, {} a link\n", name(h.collective), h.algorithm,
-             counted(static_cast<std::uint64_t>(h.ranks), "rank"), counted(h.lanes, "lane"),
-             counted(h.slots, "slot"));
+             counted(h.ranks, "rank"), counted(h.lanes, "lane"), counted(h.slots, "slot"));
   // Verdict::roundings says whether it is so for all types.
   const Invariance invariant = source.is_invariant() ? Invariance::float32_up : Invariance::none;
   Verdict verdict;

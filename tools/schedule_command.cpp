@@ -89,11 +89,9 @@ pipeline::Costs costs_of(const Arguments& a, const Schedule& s) {
 }
 
 void print_head(const Schedule& s) {
-  fmt::print("{} on {}, {}, {}, {} at each end of a link\n", s.name,
-             counted(static_cast<std::uint64_t>(s.ranks()), "rank"),
-             counted(static_cast<std::uint64_t>(s.stages()), "stage"),
-             counted(static_cast<std::uint64_t>(s.micro_batches), "micro-batch"),
-             counted(static_cast<std::uint64_t>(s.buffers), "buffer"));
+  fmt::print("{} on {}, {}, {}, {} at each end of a link\n", s.name, counted(s.ranks(), "rank"),
+             counted(s.stages(), "stage"), counted(s.micro_batches, "micro-batch"),
+             counted(s.buffers, "buffer"));
 }
 
 /// Ends the command for a schedule that is not proved.

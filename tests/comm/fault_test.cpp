@@ -13,7 +13,6 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
 #include <random>
 #include <string>

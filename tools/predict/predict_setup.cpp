@@ -76,17 +76,16 @@ std::vector<std::string> guessed_of(const NcclLog& log, const PredictArguments& 
   std::vector<std::string> all;
   const NcclLog::Guessed& g = log.guessed;
   if (g.ranks && a.gpus == 0) {
-    all.push_back(counted(static_cast<std::uint64_t>(log.ranks), "rank") + ", by the log's name");
+    all.push_back(counted(log.ranks, "rank") + ", by the log's name");
   }
   if (g.gpu && a.machine.empty() && a.topology.empty()) {
     all.push_back(topology::printable(log.gpu) + ", by the log's name");
   }
   if (g.hosts && a.hosts == 0) {
-    all.push_back(counted(static_cast<std::uint64_t>(log.hosts), "host") + ", by the log's name");
+    all.push_back(counted(log.hosts, "host") + ", by the log's name");
   }
   if (g.eight_of_a_host && a.hosts == 0) {
-    all.push_back(counted(static_cast<std::uint64_t>(log.hosts), "host") +
-                  ", as most have eight GPUs (--hosts)");
+    all.push_back(counted(log.hosts, "host") + ", as most have eight GPUs (--hosts)");
   }
   return all;
 }
@@ -106,7 +105,7 @@ void complete_network(PredictSetup& s, bool described) {
   if (s.network.rate > 0 && s.network.ports == 0) {
     const int gpus = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
     s.network.ports = known > 0 ? known : gpus;
-    s.guessed.push_back(counted(static_cast<std::uint64_t>(s.network.ports), "port") +
+    s.guessed.push_back(counted(s.network.ports, "port") +
                         (known > 0 ? ", as the topology has" : ", one for each GPU") +
                         " (--network)");
   }

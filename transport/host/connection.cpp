@@ -3,7 +3,6 @@
 #include "transport/host/connection.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>

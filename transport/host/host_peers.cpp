@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
@@ -23,6 +22,7 @@
 
 #include "core/error.h"
 #include "core/fork.h"
+#include "core/host.h"
 #include "core/settings.h"
 #include "transport/host/cma.h"
 
@@ -38,8 +38,7 @@ std::array<std::uint64_t, 2> random_pair() {
 
 /// Ranks that agree on it run under one kernel and see the same abstract sockets.
 std::array<std::uint64_t, 2> host_identity(std::string_view own) {
-  std::string text;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), text);
+  std::string text = first_line("/proc/sys/kernel/random/boot_id");
   text += fmt::format("/{}/", own);
   std::array<char, 64> link{};
   if (readlink("/proc/self/ns/net", link.data(), link.size() - 1) > 0) text += link.data();
@@ -59,8 +58,7 @@ std::array<std::uint64_t, 2> process_identity() {
 
 /// Field 22 of /proc/PID/stat; 0: there is none.
 std::uint64_t start_of(const std::string& process) {
-  std::string stat;
-  std::getline(std::ifstream("/proc/" + process + "/stat"), stat);
+  const std::string stat = first_line("/proc/" + process + "/stat");
   // The second field is a name, in which anything may stand.
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return 0;

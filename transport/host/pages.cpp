@@ -1,7 +1,6 @@
 #include "transport/host/pages.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>

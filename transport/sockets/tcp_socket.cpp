@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/host.h"
 #include "core/settings.h"
 
 namespace tutti {
@@ -203,10 +204,8 @@ void check_congestion_control() {
     return;
   }
   const bool forbidden = errno == EPERM;
-  std::string names;
-  std::getline(std::ifstream(fmt::format("/proc/sys/net/ipv4/tcp_{}_congestion_control",
-                                         forbidden ? "allowed" : "available")),
-               names);
+  const std::string names = first_line(fmt::format("/proc/sys/net/ipv4/tcp_{}_congestion_control",
+                                                   forbidden ? "allowed" : "available"));
   throw Error(ErrorCode::invalid_argument,
               fmt::format("TUTTI_TCP_CONGESTION={}: {}: {}", wish,
                           forbidden ? "this process may not choose it; it may choose"

@@ -1,7 +1,6 @@
 #include "collectives/execute/cuda/pinned_memory.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 
