@@ -4,13 +4,13 @@
     bench/performance.py build [--rounds 7] [--slice 12] [--page docs/performance.md]
 
 BUILD has to know the newest MPIs (`make compare` installs them). Each table is one or more runs of `tutti compare`,
-whose programs take turns; those between hosts need root and iproute2. The machine is to be idle for some minutes. The tables replace what is between the two marks in the page; without --page they are printed.
+whose programs take turns; those between hosts need root and iproute2. The machine is to be idle for some minutes. The
+tables replace what is between the two marks in the page; without --page they are printed.
 """
 import argparse
 import datetime
 import json
 import pathlib
-import re
 import sys
 import tempfile
 
@@ -108,6 +108,15 @@ def tables(measured):
                                       "--memory", "malloc", *usual)["all_reduce"]})
 
 
+def around_tables(page):
+    """What the page has before its tables and after them."""
+    text = page.read_text()
+    if any(text.count(mark) != 1 for mark in MARKS):
+        raise SystemExit(f"{page}: not one place between {MARKS[0].strip()} and {MARKS[1].strip()}")
+    before, rest = text.split(MARKS[0])
+    return before, rest.split(MARKS[1])[1]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path, metavar="BUILD")
@@ -115,20 +124,16 @@ def main():
     parser.add_argument("--slice", type=int, default=12, help="milliseconds of a turn")
     parser.add_argument("--page", type=pathlib.Path, help="the page whose tables are replaced")
     a = parser.parse_args()
+    before, after = around_tables(a.page) if a.page else ("", "")  # A wrong page is found before minutes of measuring.
     measured = Measured(a.build.resolve(), a.rounds, a.slice)
     parts = list(tables(measured))
     version = run([a.build / "bin/tutti", "--version"]).split()[-1]
     parts.insert(0, f"Measured by `bench/performance.py` on {measured.machine}, {datetime.date.today()}, Tutti {version}.")
     text = "\n".join(part if part.endswith("\n") else part + "\n" for part in parts)
-    if a.page is None:
+    if a.page:
+        a.page.write_text(before + text.join(MARKS) + after)
+    else:
         print(text)
-        return
-    page = a.page.read_text()
-    begin, end = map(re.escape, MARKS)
-    new, found = re.subn(f"{begin}.*?{end}", lambda _: text.join(MARKS), page, flags=re.S)
-    if found != 1:
-        raise SystemExit(f"{a.page}: not one place between {MARKS[0].strip()} and {MARKS[1].strip()}")
-    a.page.write_text(new)
 
 
 if __name__ == "__main__":

@@ -49,8 +49,11 @@ constexpr std::size_t widening(const PlanHeader& header, DataType type) {
 }
 
 /// A message that fits into one slot is cut into a few pieces, so that the receiver reads it while
-/// the sender writes it. No piece is smaller than this.
+/// the sender writes it. No piece is smaller than this;
 inline constexpr std::size_t kLeastPiece = std::size_t{16} << 10;
+/// or than this where ranks share out a block: all of them write at once, so nobody would be idle
+/// meanwhile (docs/experiments.md#pieces-of-a-block-that-ranks-share-out).
+inline constexpr std::size_t kLeastSharedPiece = std::size_t{32} << 10;
 /// The same between hosts: there the network cuts a message into pieces anyway, and each piece
 /// costs a system call or two (docs/experiments.md).
 inline constexpr std::size_t kLeastFarPiece = std::size_t{512} << 10;
@@ -67,6 +70,7 @@ inline Tiling cut(const PlanHeader& header, DataPath path, std::size_t block, st
     // If only the two ends know a block's size, `block` is 0.
     const std::size_t quarter = block * element_bytes / (std::size_t{4} * header.pieces);
     chunk = links.slot_bytes / header.widest / widening(header, type);
+    if (header.pieces > 1) least_piece = std::max(least_piece, kLeastSharedPiece);
     if (block > 0) chunk = std::min(chunk, std::max(quarter, least_piece));
   }
   if (path.windows) {

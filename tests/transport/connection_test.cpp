@@ -132,7 +132,8 @@ TEST(Connection, RanksThatSendToEachOtherExchangeCells) {
   for (const ConnectionShape shape :
        {ConnectionShape{1, 64}, ConnectionShape{2, 1024}, ConnectionShape{3, 4096},
         ConnectionShape{8, 1088}, ConnectionShape{8, 1088, 2}, ConnectionShape{32, 1024, 3},
-        ConnectionShape{32, 1024, 16}}) {
+        ConnectionShape{32, 1024, 16}, ConnectionShape{8, 8192}, ConnectionShape{8, 8192, 2},
+        ConnectionShape{32, 16384, 8}}) {
     Pair pair(shape);
     std::mt19937 random(11);
     struct Way {
@@ -245,6 +246,51 @@ TEST(Connection, AnAnswerLiesWhereItsSenderHasRead) {
       receiver.free();
     }
   }
+}
+
+// Short answers too: a cell that was just read is used next, and not first filled to its end. So
+// two ranks that answer each other soon use a few cells, and each is written by its last reader.
+TEST(Connection, ShortAnswersLieInCellsThatWereJustRead) {
+  for (const std::size_t bytes : {64UL, 500UL, 2048UL, 8192UL}) {
+    Pair pair({32, 64UL << 10});
+    std::set<const std::byte*> lines;
+    std::map<const std::byte*, std::size_t> readers;
+    const int warm_up = static_cast<int>(4 * (64UL << 10) / to_line(bytes));
+    for (int i = 0; i < warm_up + 200; ++i) {
+      for (std::size_t from : {0U, 1U}) {
+        Sender& sender = pair.to[from].sender;
+        ASSERT_TRUE(sender.ready(bytes));
+        const std::byte* const at = sender.slot(bytes);
+        if (i >= warm_up) {
+          lines.insert(at);
+          EXPECT_TRUE(readers.contains(at) && readers.at(at) == from) << bytes << " bytes, " << i;
+        }
+        std::memset(sender.slot(bytes), i, bytes);
+        sender.publish(0, static_cast<std::uint32_t>(bytes));
+        Receiver& receiver = pair.to[from].receiver;
+        ASSERT_TRUE(receiver.ready());
+        ASSERT_EQ(receiver.bytes(), bytes);
+        ASSERT_EQ(receiver.slot(bytes), at);
+        readers[at] = 1 - from;
+        receiver.free();
+      }
+    }
+    const std::size_t in_cell = std::max<std::size_t>(kHotBytes / to_line(bytes), 1);
+    EXPECT_LE(lines.size(), 8 * in_cell) << bytes << " bytes";
+  }
+}
+
+// A rank that only sends has nothing to exchange, and fills its cells.
+TEST(Connection, AOneWayStreamFillsItsCells) {
+  Pair pair({32, 64UL << 10});
+  std::set<const std::byte*> lines;
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_TRUE(pair.to[0].sender.ready(4096));
+    lines.insert(pair.to[0].sender.slot(4096));
+    pair.to[0].sender.publish(0, 4096);
+    pair.to[0].receiver.free();
+  }
+  EXPECT_EQ(lines.size(), 33U * 16);
 }
 
 TEST(Connection, BulkIsWrittenPastTheCacheWhereStoresAreSlow) {

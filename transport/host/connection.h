@@ -15,7 +15,9 @@
 // keeps it for its own messages to that rank, and gives the sender one of its own instead. A line
 // costs less to write for the core that has read it last than for the one that has written it: an
 // exchange of 256 KiB takes 0.75 of its time (docs/experiments.md#slots). The map of a connection
-// says where each of its cells lies: in its own data, or in those of the connection back.
+// says where each of its cells lies: in its own data, or in those of the connection back. Where the
+// next cell is such a one, the sender ends the one in use after kHotBytes, and says so in the
+// header: then two ranks that answer each other write the lines that they have just read.
 //
 // Counters, not flags: each slot's header holds the number of the message in it, which only grows,
 // so nothing is ever reset. Headers have one writer, the sender, and the credit line the receiver.
@@ -50,12 +52,19 @@ inline constexpr std::size_t kBulkBytes = 8192;  // from here on it matters how 
 inline constexpr std::size_t kPageBytes = 4096;  // of the usual size, or a part of a larger one
 // From here on a wire may carry messages that lie one behind the other as one.
 inline constexpr std::size_t kRunBytes = 16384;
+// So much of a cell is used where the next one has just been read here: going on to it costs more
+// than a shorter message gains (docs/experiments.md#cells-that-end-early).
+inline constexpr std::size_t kHotBytes = 2048;
 
 struct alignas(kCacheLine) SlotHeader {
   std::atomic<std::uint64_t> message;  // 1 + index of the message in this slot; 0: none yet
-  std::uint32_t tag;  // which operation it belongs to (collectives/execute/signature.h)
-  std::uint32_t bytes;
+  std::uint32_t tag;            // which operation it belongs to (collectives/execute/signature.h)
+  std::uint32_t bytes_and_end;  // bytes, and kEndsCell: the next message begins a cell
   std::byte payload[kInlineBytes];
+
+  static constexpr std::uint32_t kEndsCell = 1U << 31;
+  std::uint32_t bytes() const { return bytes_and_end & ~kEndsCell; }
+  bool ends_cell() const { return (bytes_and_end & kEndsCell) != 0; }
 };
 static_assert(sizeof(SlotHeader) == kCacheLine);
 
@@ -176,11 +185,14 @@ class Cursor {
       in_cell_ = 0;
     }
     left_ -= to_line(bytes);
-    if (bytes < kRunBytes && ++in_cell_ >= view.most_in_cell &&
-        view.shape.slot_bytes - left_ >= kPageBytes) {
-      left_ = 0;
+    if (bytes < kRunBytes && ++in_cell_ >= view.most_in_cell && used(view) >= kPageBytes) {
+      end_cell();
     }
   }
+  /// The next message begins a cell, and what is left of this one stays unused.
+  void end_cell() { left_ = 0; }
+  /// Of the last cell that is begun, in bytes.
+  std::size_t used(const ConnectionView& view) const { return view.shape.slot_bytes - left_; }
   /// How far the data have been used, from the first message on. Data that were left unused at the
   /// end of a cell are included.
   std::uint64_t passed(const ConnectionView& view) const {
@@ -228,7 +240,12 @@ class Sender {
     SlotHeader& h = view_.headers[index_];
     cursor_.pass(bytes, view_);
     h.tag = tag;
-    h.bytes = bytes;
+    h.bytes_and_end = bytes;
+    if (bytes > kInlineBytes && cursor_.begun() < next_to_exchange_ &&
+        cursor_.used(view_) >= kHotBytes) {
+      cursor_.end_cell();
+      h.bytes_and_end |= SlotHeader::kEndsCell;
+    }
     // release: the payload and the two words above are visible once the number is.
     h.message.store(++sent_, std::memory_order_release);
     if (++index_ == view_.shape.slots) index_ = 0;
@@ -292,7 +309,8 @@ class Sender {
   std::uint64_t consumed_ = 0;
   std::uint64_t freed_ = 0;
   detail::Cursor cursor_;
-  std::uint64_t next_to_exchange_ = 0;  // no cell before this one is exchanged any more
+  // Cells up to here are free, or begun; no cell before this one is exchanged any more.
+  std::uint64_t next_to_exchange_ = 0;
   std::uint64_t exchanges_ = 0;
   std::uint64_t bulk_ = 0;
   double average_ = 0;  // ns per line written into the cache
@@ -320,14 +338,14 @@ class Receiver {
     return header().message.load(std::memory_order_acquire) == received_ + 1;
   }
   std::uint32_t tag() const { return header().tag; }
-  std::uint32_t bytes() const { return header().bytes; }
+  std::uint32_t bytes() const { return header().bytes(); }
   /// The payload of a message of `bytes` (the receiver's own expectation, compared with bytes()
   /// before).
   const std::byte* slot(std::size_t bytes) const {
     return bytes <= kInlineBytes ? header().payload : cursor_.address(bytes, view_);
   }
   void free() {
-    const bool has_data = header().bytes > kInlineBytes;
+    const bool has_data = bytes() > kInlineBytes;
     const std::uint64_t begun = cursor_.begun();
     pass();
     // The cell before is read to its end.
@@ -339,7 +357,8 @@ class Receiver {
   /// Goes on to the next message, and does not free this one: for a copy of a receiver, which looks
   /// ahead of it.
   void pass() {
-    cursor_.pass(std::min<std::size_t>(header().bytes, view_.shape.slot_bytes), view_);
+    cursor_.pass(std::min<std::size_t>(bytes(), view_.shape.slot_bytes), view_);
+    if (header().ends_cell()) cursor_.end_cell();
     ++received_;
     if (++index_ == view_.shape.slots) index_ = 0;
   }
