@@ -280,6 +280,39 @@ TEST(Connection, ShortAnswersLieInCellsThatWereJustRead) {
   }
 }
 
+// However often cells ended early, there is room for as many messages as before.
+TEST(Connection, CellsThatEndEarlyLeaveTheirRoom) {
+  for (const ConnectionShape shape :
+       {ConnectionShape{32, 64UL << 10}, ConnectionShape{32, 64UL << 10, 8},
+        ConnectionShape{32, 64UL << 10, 16}, ConnectionShape{64, 8192, 8}, ConnectionShape{4, 8192},
+        ConnectionShape{32, 6208, 5}}) {
+    for (const std::size_t bytes : {49UL, 500UL, 1024UL, 2048UL, 4096UL, 6208UL, 16384UL, 32000UL,
+                                    32768UL, 40000UL, 65536UL}) {
+      if (bytes > shape.slot_bytes) continue;
+      Pair pair(shape);
+      const auto under_way = [&](std::size_t n, std::size_t size) {
+        for (std::size_t from : {0U, 1U}) {
+          for (std::size_t i = 0; i < n; ++i) {
+            ASSERT_TRUE(pair.to[from].sender.ready(size))
+                << bytes << " bytes, message " << i << " of " << n;
+            pair.to[from].sender.publish(0, static_cast<std::uint32_t>(size));
+          }
+        }
+        for (std::size_t from : {0U, 1U}) {
+          for (std::size_t i = 0; i < n; ++i) {
+            ASSERT_TRUE(pair.to[from].receiver.ready());
+            pair.to[from].receiver.free();
+          }
+        }
+      };
+      for (int i = 0; i < 40; ++i) under_way(1, bytes);
+      for (int i = 0; i < 20; ++i) under_way(shape.slots_for(bytes), bytes);
+      for (int i = 0; i < 40; ++i) under_way(1, shape.slot_bytes);
+      for (int i = 0; i < 20; ++i) under_way(shape.slots_for(bytes), bytes);
+    }
+  }
+}
+
 // A rank that only sends has nothing to exchange, and fills its cells.
 TEST(Connection, AOneWayStreamFillsItsCells) {
   Pair pair({32, 64UL << 10});

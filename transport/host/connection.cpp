@@ -24,6 +24,14 @@ bool Sender::has_room_now(std::size_t bytes) {
   return has_room(bytes);
 }
 
+bool Sender::keeps_room(std::size_t bytes) {
+  const std::uint64_t last = cursor_.begun() + view_.shape.cells_for(bytes) - 1;
+  if (detail::Cursor::is_free(last, freed_, view_)) return true;
+  // acquire: as in has_room_now().
+  freed_ = view_.credit->freed.load(std::memory_order_acquire);
+  return detail::Cursor::is_free(last, freed_, view_);
+}
+
 bool Sender::has_data() const {
   return view_.credit != nullptr &&
          view_.credit->freed.load(std::memory_order_acquire) != cursor_.passed(view_);

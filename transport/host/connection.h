@@ -17,7 +17,8 @@
 // exchange of 256 KiB takes 0.75 of its time (docs/experiments.md#slots). The map of a connection
 // says where each of its cells lies: in its own data, or in those of the connection back. Where the
 // next cell is such a one, the sender ends the one in use after kHotBytes, and says so in the
-// header: then two ranks that answer each other write the lines that they have just read.
+// header: then two ranks that answer each other write the lines that they have just read. As many
+// messages as ever still find room in the cells after it.
 //
 // Counters, not flags: each slot's header holds the number of the message in it, which only grows,
 // so nothing is ever reset. Headers have one writer, the sender, and the credit line the receiver.
@@ -86,6 +87,11 @@ struct ConnectionShape {
   constexpr std::size_t slots_for(std::size_t bytes) const {
     if (bytes <= kInlineBytes) return slots;
     return std::clamp(slot_bytes / to_line(bytes) * full_slots(), full_slots(), slots);
+  }
+  /// How many cells they take.
+  constexpr std::size_t cells_for(std::size_t bytes) const {
+    const std::size_t in_cell = slot_bytes / to_line(bytes);
+    return std::min((slots + in_cell - 1) / in_cell, full_slots());
   }
   /// Messages of less than kRunBytes that end a cell, where pages are taken as they are used, if
   /// they fill a page. So many that all slots are in use before half of the cells are.
@@ -191,8 +197,8 @@ class Cursor {
   }
   /// The next message begins a cell, and what is left of this one stays unused.
   void end_cell() { left_ = 0; }
-  /// Of the last cell that is begun, in bytes.
-  std::size_t used(const ConnectionView& view) const { return view.shape.slot_bytes - left_; }
+  /// Whether the cell in use may end early.
+  bool may_end(const ConnectionView& view) const { return left_ > 0 && used(view) >= kHotBytes; }
   /// How far the data have been used, from the first message on. Data that were left unused at the
   /// end of a cell are included.
   std::uint64_t passed(const ConnectionView& view) const {
@@ -205,6 +211,8 @@ class Cursor {
 
  private:
   bool fits(std::size_t bytes) const { return to_line(bytes) <= left_; }
+  /// Of the last cell that is begun, in bytes.
+  std::size_t used(const ConnectionView& view) const { return view.shape.slot_bytes - left_; }
   std::size_t next_entry(const ConnectionView& view) const {
     return begun_ == 0 || entry_ + 1 == view.shape.cells() ? 0 : entry_ + 1;
   }
@@ -241,8 +249,8 @@ class Sender {
     cursor_.pass(bytes, view_);
     h.tag = tag;
     h.bytes_and_end = bytes;
-    if (bytes > kInlineBytes && cursor_.begun() < next_to_exchange_ &&
-        cursor_.used(view_) >= kHotBytes) {
+    if (bytes > kInlineBytes && cursor_.begun() < next_to_exchange_ && cursor_.may_end(view_) &&
+        keeps_room(bytes)) {
       cursor_.end_cell();
       h.bytes_and_end |= SlotHeader::kEndsCell;
     }
@@ -298,6 +306,9 @@ class Sender {
 
  private:
   bool has_room_now(std::size_t bytes);
+  /// Whether the cells that nobody has begun have room for as many messages of `bytes` as may be
+  /// under way.
+  bool keeps_room(std::size_t bytes);
   bool has_room(std::size_t bytes) const {
     return sent_ - consumed_ < view_.shape.slots &&
            (bytes <= kInlineBytes || cursor_.has_room(bytes, freed_, view_));

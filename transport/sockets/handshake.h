@@ -21,7 +21,7 @@ namespace tutti::protocol {
 
 using Bytes32 = std::array<std::byte, 32>;
 
-constexpr std::uint32_t kVersion = 8;
+constexpr std::uint32_t kVersion = 9;
 constexpr std::array<char, 8> kMagic{'t', 'u', 't', 't', 'i', '-', 'h', 's'};
 
 /// Integers have the byte order of the machine: a peer of the other order fails at `version`.
