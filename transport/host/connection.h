@@ -65,7 +65,6 @@ struct alignas(kCacheLine) SlotHeader {
 
   static constexpr std::uint32_t kEndsCell = 1U << 31;
   std::uint32_t bytes() const { return bytes_and_end & ~kEndsCell; }
-  bool ends_cell() const { return (bytes_and_end & kEndsCell) != 0; }
 };
 static_assert(sizeof(SlotHeader) == kCacheLine);
 
@@ -339,7 +338,7 @@ class Receiver {
       : view_(memory, shape, pages) {}
   /// `back`: the memory of the connection that leads the other way.
   Receiver(std::byte* memory, std::byte* back, ConnectionShape shape)
-      : view_(memory, back, shape) {}
+      : view_(memory, back, shape), length_bits_(~SlotHeader::kEndsCell) {}
   /// From now on cells are exchanged with `sender`, the end of the connection back that is here.
   /// The same thread uses both.
   void exchange_with(Sender& sender) { back_ = &sender; }
@@ -349,7 +348,7 @@ class Receiver {
     return header().message.load(std::memory_order_acquire) == received_ + 1;
   }
   std::uint32_t tag() const { return header().tag; }
-  std::uint32_t bytes() const { return header().bytes(); }
+  std::uint32_t bytes() const { return header().bytes_and_end & length_bits_; }
   /// The payload of a message of `bytes` (the receiver's own expectation, compared with bytes()
   /// before).
   const std::byte* slot(std::size_t bytes) const {
@@ -369,7 +368,7 @@ class Receiver {
   /// ahead of it.
   void pass() {
     cursor_.pass(std::min<std::size_t>(bytes(), view_.shape.slot_bytes), view_);
-    if (header().ends_cell()) cursor_.end_cell();
+    if ((header().bytes_and_end & ~length_bits_) != 0) cursor_.end_cell();
     ++received_;
     if (++index_ == view_.shape.slots) index_ = 0;
   }
@@ -390,6 +389,8 @@ class Receiver {
   std::uint64_t received_ = 0;
   detail::Cursor cursor_;
   Sender* back_ = nullptr;
+  // Where there is no connection back no cell ends early, and so long a message is refused.
+  std::uint32_t length_bits_ = ~std::uint32_t{0};
 };
 
 }  // namespace tutti
