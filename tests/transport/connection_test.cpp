@@ -260,12 +260,12 @@ TEST(Connection, ShortAnswersLieInCellsThatWereJustRead) {
       for (std::size_t from : {0U, 1U}) {
         Sender& sender = pair.to[from].sender;
         ASSERT_TRUE(sender.ready(bytes));
-        const std::byte* const at = sender.slot(bytes);
+        std::byte* const at = sender.slot(bytes);
         if (i >= warm_up) {
           lines.insert(at);
           EXPECT_TRUE(readers.contains(at) && readers.at(at) == from) << bytes << " bytes, " << i;
         }
-        std::memset(sender.slot(bytes), i, bytes);
+        std::memset(at, i, bytes);
         sender.publish(0, static_cast<std::uint32_t>(bytes));
         Receiver& receiver = pair.to[from].receiver;
         ASSERT_TRUE(receiver.ready());

@@ -66,7 +66,7 @@ bool Receiver::has_data() const {
   for (std::size_t n = 0; n < view_.shape.slots; ++n) {
     const SlotHeader& h = view_.headers[(index_ + n) % view_.shape.slots];
     if (h.message.load(std::memory_order_acquire) != received_ + 1 + n) return false;
-    if ((h.bytes_and_end & length_bits_) > kInlineBytes) return true;
+    if ((h.bytes & length_bits()) > kInlineBytes) return true;
   }
   return false;
 }

@@ -59,12 +59,11 @@ inline constexpr std::size_t kHotBytes = 2048;
 
 struct alignas(kCacheLine) SlotHeader {
   std::atomic<std::uint64_t> message;  // 1 + index of the message in this slot; 0: none yet
-  std::uint32_t tag;            // which operation it belongs to (collectives/execute/signature.h)
-  std::uint32_t bytes_and_end;  // bytes, and kEndsCell: the next message begins a cell
+  std::uint32_t tag;    // which operation it belongs to (collectives/execute/signature.h)
+  std::uint32_t bytes;  // and kEndsCell: the next message begins a cell
   std::byte payload[kInlineBytes];
 
   static constexpr std::uint32_t kEndsCell = 1U << 31;
-  std::uint32_t bytes() const { return bytes_and_end & ~kEndsCell; }
 };
 static_assert(sizeof(SlotHeader) == kCacheLine);
 
@@ -247,11 +246,11 @@ class Sender {
     SlotHeader& h = view_.headers[index_];
     cursor_.pass(bytes, view_);
     h.tag = tag;
-    h.bytes_and_end = bytes;
+    h.bytes = bytes;
     if (bytes > kInlineBytes && cursor_.begun() < next_to_exchange_ && cursor_.may_end(view_) &&
         keeps_room(bytes)) {
       cursor_.end_cell();
-      h.bytes_and_end |= SlotHeader::kEndsCell;
+      h.bytes |= SlotHeader::kEndsCell;
     }
     // release: the payload and the two words above are visible once the number is.
     h.message.store(++sent_, std::memory_order_release);
@@ -338,7 +337,7 @@ class Receiver {
       : view_(memory, shape, pages) {}
   /// `back`: the memory of the connection that leads the other way.
   Receiver(std::byte* memory, std::byte* back, ConnectionShape shape)
-      : view_(memory, back, shape), length_bits_(~SlotHeader::kEndsCell) {}
+      : view_(memory, back, shape) {}
   /// From now on cells are exchanged with `sender`, the end of the connection back that is here.
   /// The same thread uses both.
   void exchange_with(Sender& sender) { back_ = &sender; }
@@ -348,7 +347,7 @@ class Receiver {
     return header().message.load(std::memory_order_acquire) == received_ + 1;
   }
   std::uint32_t tag() const { return header().tag; }
-  std::uint32_t bytes() const { return header().bytes_and_end & length_bits_; }
+  std::uint32_t bytes() const { return header().bytes & length_bits(); }
   /// The payload of a message of `bytes` (the receiver's own expectation, compared with bytes()
   /// before).
   const std::byte* slot(std::size_t bytes) const {
@@ -368,7 +367,7 @@ class Receiver {
   /// ahead of it.
   void pass() {
     cursor_.pass(std::min<std::size_t>(bytes(), view_.shape.slot_bytes), view_);
-    if ((header().bytes_and_end & ~length_bits_) != 0) cursor_.end_cell();
+    if ((header().bytes & ~length_bits()) != 0) cursor_.end_cell();
     ++received_;
     if (++index_ == view_.shape.slots) index_ = 0;
   }
@@ -382,6 +381,11 @@ class Receiver {
 
  private:
   const SlotHeader& header() const { return view_.headers[index_]; }
+  /// Those of SlotHeader::bytes. Without a connection back no cell ends early, and so long a
+  /// message is refused.
+  std::uint32_t length_bits() const {
+    return view_.data_back != nullptr ? ~SlotHeader::kEndsCell : ~std::uint32_t{0};
+  }
   void exchange();
 
   detail::ConnectionView view_;
@@ -389,8 +393,6 @@ class Receiver {
   std::uint64_t received_ = 0;
   detail::Cursor cursor_;
   Sender* back_ = nullptr;
-  // Where there is no connection back no cell ends early, and so long a message is refused.
-  std::uint32_t length_bits_ = ~std::uint32_t{0};
 };
 
 }  // namespace tutti

@@ -19,15 +19,15 @@ OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Doorbe
 OutLink::Message OutLink::Ahead::message() const {
   const detail::ConnectionView& view = link_->view_;
   SlotHeader& header = view.headers[index_];
-  if (header.bytes() <= kInlineBytes) return {passed_ + 1, &header, header.payload, 0, false, 0, 0};
-  const std::size_t at = cursor_.of(header.bytes(), view);
+  if (header.bytes <= kInlineBytes) return {passed_ + 1, &header, header.payload, 0, false, 0, 0};
+  const std::size_t at = cursor_.of(header.bytes, view);
   const auto& [from, key, offset] = link_->elsewhere_[index_];
   return {passed_ + 1, &header, from != nullptr ? from : view.data + at, at, from != nullptr,
           key,         offset};
 }
 
 void OutLink::Ahead::pass() {
-  cursor_.pass(link_->view_.headers[index_].bytes(), link_->view_);
+  cursor_.pass(link_->view_.headers[index_].bytes, link_->view_);
   ++passed_;
   if (++index_ == link_->view_.shape.slots) index_ = 0;
 }
@@ -64,8 +64,8 @@ bool OutLink::knows(std::uint64_t consumed, std::uint64_t freed) const {
 void OutLink::copy_unpassed(const std::byte* begin, const std::byte* end) {
   for (Ahead a = ahead(); a.ready(); a.pass()) {
     const Message m = a.message();
-    if (!m.zero_copy || m.payload >= end || begin >= m.payload + m.header->bytes()) continue;
-    std::memcpy(view_.data + m.at, m.payload, m.header->bytes());
+    if (!m.zero_copy || m.payload >= end || begin >= m.payload + m.header->bytes) continue;
+    std::memcpy(view_.data + m.at, m.payload, m.header->bytes);
     elsewhere_[a.index_].from = nullptr;
   }
 }

@@ -83,7 +83,7 @@ Endpoint::Room Wire::push_message(OutLink& link) {
   // Until the peer has said where.
   if (needs_answer() && !link.peer.open) return Endpoint::Room::not_for_long;
   const OutLink::Message m = link.next();
-  const std::uint32_t tag = m.header->tag, bytes = m.header->bytes();
+  const std::uint32_t tag = m.header->tag, bytes = m.header->bytes;
   if (const auto room = endpoint_->room(bytes); room != Endpoint::Room::yes) return room;
 
   Endpoint::Put put;
@@ -152,7 +152,7 @@ RemotePlace Wire::exposed_place(const OutLink::Message& m) const {
   const auto found = m.key != 0 ? peer_exposes_.find(m.key) : peer_exposes_.end();
   if (found == peer_exposes_.end()) return {};
   const ExposedPlace& there = found->second.there;
-  if (m.offset > there.bytes || m.header->bytes() > there.bytes - m.offset) return {};
+  if (m.offset > there.bytes || m.header->bytes > there.bytes - m.offset) return {};
   return {there.place.address + m.offset, there.place.key, 0};
 }
 
@@ -163,7 +163,7 @@ void Wire::extend(MessageHeader& h, const OutLink& link, const std::byte* payloa
     if (!ahead.ready()) return;
     const OutLink::Message m = ahead.message();
     const std::size_t before = (std::size_t{h.more} + 1) * h.bytes;
-    const std::uint32_t bytes = m.header->bytes();
+    const std::uint32_t bytes = m.header->bytes;
     // At both ends.
     const bool behind =
         bytes > kInlineBytes && m.at == h.at + before && m.payload == payload + before;
