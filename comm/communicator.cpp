@@ -130,6 +130,7 @@ Future Communicator::start(const Call& call) {
     throw Error(ErrorCode::invalid_usage,
                 "start() inside of a group(): calls of a group are blocking ones");
   }
+  i.check_only_caller();
   return Future(i.started_calls().start(call));
 }
 

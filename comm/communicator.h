@@ -10,11 +10,13 @@
 // count 0 is legal and moves nothing. Every function throws tutti::Error.
 //
 // Threading: one thread at a time calls a communicator, except abort(), error() and wake(), which
-// any thread may call at any time. Threads that share a communicator start() their calls, one at a
-// time, and wait for the futures side by side (or see run_or_start()). So a thread that waits in a
-// collective does not hold up the messages of another thread. Different communicators are
-// independent. All ranks call the operations of a communicator in the same order. A child of fork()
-// cannot use its parent's communicators, and does not disturb them.
+// any thread may call at any time. A thread that calls while another one is in a blocking call gets
+// invalid_usage, and the other one goes on; of two that begin in the same moment, neither may see
+// the other. Threads that share a communicator start() their calls, one at a time, and wait for the
+// futures side by side (or see run_or_start()). So a thread that waits in a collective does not
+// hold up the messages of another thread. Different communicators are independent. All ranks call
+// the operations of a communicator in the same order. A child of fork() cannot use its parent's
+// communicators, and does not disturb them.
 //
 // Waiting: a blocking call waits for late ranks without limit (they are reported after
 // Options::report_after) unless Options::timeout is set. A rank that dies fails the call on all

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <list>
 #include <map>
 #include <memory>
 #include <memory_resource>
@@ -142,6 +143,10 @@ void run_here(const std::vector<Kept>& calls) {
         k.condition ? SeriesKey{-1, false, k.condition.get()} : SeriesKey::of(k.call());
     series.try_emplace({k.impl, key}, *k.impl, key, &memory).first->second.add(k.call());
   }
+  std::pmr::list<Communicator::Impl::OnlyCaller> callers(&memory);
+  for (const auto& [key, s] : series) {  // in the order of communicators
+    if (callers.empty() || !callers.back().is_of(*key.first)) callers.emplace_back(*key.first);
+  }
   std::pmr::vector<Job*> jobs(&memory);
   for (auto& [key, s] : series) {
     if (s.start_first()) jobs.push_back(&s);
@@ -195,7 +200,10 @@ void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& cal
 }
 
 void run_together(std::vector<Kept>& calls, const std::vector<KeptOfWindow>& window_calls) {
-  for (const Kept& k : calls) k.impl->check_process();  // since fork(), perhaps
+  for (const Kept& k : calls) {
+    k.impl->check_process();  // since fork(), perhaps
+    k.impl->check_only_caller();
+  }
   // Where the engine's thread has one of these communicators, it runs the group as well: beside
   // what was started before.
   const bool started =

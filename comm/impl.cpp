@@ -112,6 +112,14 @@ void Communicator::Impl::throw_inherited() const {
                           group->rank(), group->host_peers().own_pid()));
 }
 
+void Communicator::Impl::throw_second_caller() const {
+  throw Error(ErrorCode::invalid_usage,
+              fmt::format("rank {}: two threads call this communicator at once, but only one may: "
+                          "let them start() their calls, one after the other, or give each a "
+                          "communicator of its own (split())",
+                          group->rank()));
+}
+
 void Communicator::Impl::check(const Call& call) const {
   check_process();
   group->liveness().throw_if_failed();
@@ -322,6 +330,7 @@ void Communicator::Impl::fail_with(const Error& thrown) {
 }
 
 void Communicator::Impl::run_now(const Call& call) {
+  const OnlyCaller only(*this);
   group->liveness().throw_if_failed();
   if (call.collective == Collective::send_recv) return run_message(call);
   const bool repeated = repeats_newest(call);

@@ -59,6 +59,28 @@ struct Communicator::Impl {
     if (group->is_inherited()) throw_inherited();
   }
   [[noreturn]] void throw_inherited() const;
+  [[noreturn]] void throw_second_caller() const;
+  /// Throws invalid_usage where another thread is in a blocking call.
+  void check_only_caller() const {
+    if (has_caller.load(std::memory_order_relaxed)) throw_second_caller();
+  }
+  /// Held by a thread while it runs a blocking call itself, which one thread at a time may do. A
+  /// load and two stores have to do, as every call makes them: of two threads that begin in the
+  /// same moment, neither may see the other.
+  class OnlyCaller {
+   public:
+    explicit OnlyCaller(Impl& impl) : impl_(impl) {
+      impl.check_only_caller();
+      impl.has_caller.store(true, std::memory_order_relaxed);
+    }
+    ~OnlyCaller() { impl_.has_caller.store(false, std::memory_order_relaxed); }
+    OnlyCaller(const OnlyCaller&) = delete;
+    OnlyCaller& operator=(const OnlyCaller&) = delete;
+    bool is_of(const Impl& impl) const { return &impl == &impl_; }
+
+   private:
+    Impl& impl_;
+  };
   /// Throws if the communicator has failed, or the call is wrong. Starts nothing.
   void check(const Call& call) const;
   /// Runs `check` of a call on memory of the host. It leaves the error for the other ranks: they
@@ -89,6 +111,7 @@ struct Communicator::Impl {
   /// have the engine's thread, that would be for ever.
   void wait_for_started() {
     check_process();
+    check_only_caller();
     if (started) drain_started();
   }
   void drain_started();
@@ -171,8 +194,9 @@ struct Communicator::Impl {
   Plans plans;
   WaitPolicy policy;
   Workspace workspace;
-  Operation operation;  // of the collective at hand
-  Operation agreement;  // which goes before it
+  std::atomic<bool> has_caller{false};  // see OnlyCaller
+  Operation operation;                  // of the collective at hand
+  Operation agreement;                  // which goes before it
   ReadyPlan agreement_plan;
   Binding agreement_binding;
   std::uint8_t in_windows = 0;                          // whether this rank's buffers lie there

@@ -8,6 +8,7 @@
 #include "comm/communicator.h"
 #include "core/settings.h"
 #include "core/settings_check.h"
+#include "transport/network/wire_choice.h"
 
 namespace tutti {
 
@@ -43,6 +44,8 @@ void Options::check() const {
                             algorithm));
   }
   device::protocols_from(cuda_protocols);
+  // Also where there will be no other hosts.
+  if (const std::string asked = setting_text("TUTTI_TRANSPORT"); !asked.empty()) wire_named(asked);
   if (gpu < -1) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("Options::gpu is {}; expected the number of a GPU, or -1", gpu));

@@ -31,6 +31,7 @@ class OneCall final : public Series {
 }  // namespace
 
 Future Communicator::Impl::run_or_start(const Call& call, const std::atomic<int>& wanted) {
+  const OnlyCaller only(*this);
   group->liveness().throw_if_failed();
   if (call.collective == Collective::send_recv) {
     or_tell([&] {

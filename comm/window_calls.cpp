@@ -215,6 +215,7 @@ void Window::Impl::wait_for(std::unique_ptr<Condition> condition,
   if (comm->has_started()) {
     return comm->started->wait_for(Future(comm->started->start(call)));
   }
+  const Communicator::Impl::OnlyCaller only(*comm);
   comm->or_fail([&] { run_to_completion(call->operation, call->binding, comm->policy); });
   if (const auto error = call->condition->error()) throw Error(*error);
 }
@@ -252,6 +253,7 @@ Future Window::run_or_start(const WindowCall& call, const std::atomic<int>& want
   auto waiting = std::make_shared<ConditionCall>(*i.comm, std::move(left), call.timeout);
   if (!i.comm->has_started()) {
     bool is_over = false;
+    const Communicator::Impl::OnlyCaller only(*i.comm);
     i.comm->or_fail([&] {
       Job job(waiting->operation, i.comm->policy);
       job.start(waiting->binding);

@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::array kSettings{
     Setting{"TUTTI_LOG", SettingType::text, "warn",
-            "The messages that go to standard error: off, error, warn, info or debug."},
+            "The messages that go to standard error: off, error, warn, info or debug.", "", "",
+            "Messages and waits"},
     Setting{"TUTTI_TIMEOUT", SettingType::seconds, "0",
             "How long an operation may wait for another rank before it fails. 0: no limit, as a "
             "slow rank is not a broken one.",
@@ -30,7 +31,8 @@ constexpr std::array kSettings{
             "for. 0: never.",
             "0"},
     Setting{"TUTTI_RENDEZVOUS_TIMEOUT", SettingType::seconds, "60",
-            "How long the ranks of a new communicator wait for each other.", "1ms"},
+            "How long the ranks of a new communicator wait for each other.", "1ms", "",
+            "How ranks meet"},
     Setting{
         "TUTTI_ADDRESS", SettingType::text, "127.0.0.1",
         "The address of this host at which a rendezvous listens: IPv4 or IPv6, not a name, and "
@@ -57,7 +59,7 @@ constexpr std::array kSettings{
             "How long a network may be down, or another host be silent, without harm. Ranks of a "
             "host that is silent for longer count as lost, 2 to 3 s later (on Linux before 6.15: "
             "as long again later). 0: as long as the system allows.",
-            "0"},
+            "0", "", "Hosts that are silent"},
     Setting{"TUTTI_QUORUM", SettingType::boolean, "0",
             "shrink() makes a communicator only of a majority of the ranks before, or of half of "
             "them with their rank 0. So at most one part of a job goes on when its network comes "
@@ -65,7 +67,8 @@ constexpr std::array kSettings{
     Setting{"TUTTI_TRANSPORT", SettingType::text, "",
             "The transport of links to other hosts: verbs (RDMA), tcp, ucx, or plugin (a network "
             "plugin of NCCL, which NCCL_NET_PLUGIN names). Empty: verbs between hosts with RDMA "
-            "ports of the same kind of network, else tcp."},
+            "ports of the same kind of network, else tcp.",
+            "", "", "Between hosts"},
     Setting{"TUTTI_UCX_TLS", SettingType::text, "",
             "The transports that UCX may use, as UCX_TLS takes them (tcp, or rc,ud). Empty: what "
             "UCX_TLS says, or all."},
@@ -90,7 +93,8 @@ constexpr std::array kSettings{
             "TCP only. Rank 0's counts."},
     Setting{
         "TUTTI_ALGORITHM", SettingType::text, "",
-        "The algorithm to use wherever it can do the operation. Empty: chosen by predicted time."},
+        "The algorithm to use wherever it can do the operation. Empty: chosen by predicted time.",
+        "", "", "Algorithms, and the bits of results"},
     Setting{
         "TUTTI_ROUND_ONCE", SettingType::boolean, "0",
         "Sums of 16- and 8-bit floats are rounded once, when they are complete: for them only "
@@ -100,7 +104,8 @@ constexpr std::array kSettings{
             "on sizes, memory, algorithms or hosts (docs/determinism.md). The same on all ranks."},
     Setting{"TUTTI_TOPO_TRUST", SettingType::boolean, "0",
             "Believe all that a topology file or the system says of links, also where it "
-            "contradicts itself. Otherwise a warning names such records, and Tutti repairs them."},
+            "contradicts itself. Otherwise a warning names such records, and Tutti repairs them.",
+            "", "", "What is known of the machine"},
     Setting{"TUTTI_TOPO_FILE", SettingType::text, "",
             "A description of this host, in any format that `tutti topo --file` reads. It decides "
             "the order of ranks with GPUs, and the ports for other hosts. Empty: what the system "
@@ -113,7 +118,7 @@ constexpr std::array kSettings{
         "TUTTI_SLOTS", SettingType::integer, "0",
         "Slots of a connection between two ranks: how many messages may be under way. 0: 32, of "
         "which 8 to 32 may be full, depending on the number of ranks and cores.",
-        "2", "4096"},
+        "2", "4096", "Inside a host"},
     Setting{"TUTTI_SLOT_BYTES", SettingType::bytes, "0",
             "Bytes of one slot. 0: 64K, or up to 512K where every rank is on a host of its own.",
             "1K", "1G"},
@@ -122,12 +127,20 @@ constexpr std::array kSettings{
             "kernel allows it and it is predicted to be faster than slots. All ranks must agree."},
     Setting{"TUTTI_WINDOWS", SettingType::boolean, "1",
             "Use windows: other ranks' memory, mapped into this process."},
+    Setting{"TUTTI_TILE_BYTES", SettingType::bytes, "4M",
+            "How much of a call a plan over windows moves between two synchronisations.", "4K",
+            "1T"},
+    Setting{"TUTTI_SPIN", SettingType::integer, "-1",
+            "How often a wait looks before it yields the processor. With more ranks than cores: "
+            "before each yield, unless it waits for a rank on the same core. -1: chosen.",
+            "0", "1000000000"},
     Setting{"TUTTI_APART", SettingType::boolean, "0",
             "Ranks that are threads of one process treat each other as processes: sockets, and "
             "mappings of their own. For tests, under a sanitizer that sees one process only."},
     Setting{"TUTTI_CUDA_IPC", SettingType::boolean, "1",
             "Map the GPU memory of other processes. Where that is off, on either side, or "
-            "impossible, data between two processes' GPUs go through memory of the host."},
+            "impossible, data between two processes' GPUs go through memory of the host.",
+            "", "", "GPUs"},
     Setting{"TUTTI_CUDA_RDMA", SettingType::boolean, "1",
             "RDMA devices read and write memory of GPUs by themselves. Where that is off, or "
             "impossible, data of that side's GPUs go through memory of the host."},
@@ -140,7 +153,8 @@ constexpr std::array kSettings{
             "0"},
     Setting{"TUTTI_VERBS_DEVICES", SettingType::text, "",
             "The RDMA devices to use, as a list of names (mlx5_0,mlx5_1). Empty: all connected "
-            "devices, up to 8 ports."},
+            "devices, up to 8 ports.",
+            "", "", "RDMA devices"},
     Setting{"TUTTI_VERBS_GID_INDEX", SettingType::integer, "-1",
             "Which of an RDMA port's addresses (GIDs) to use. -1: chosen, RoCE v2 over IPv4 first.",
             "0", "255"},
@@ -157,29 +171,24 @@ constexpr std::array kSettings{
             "15"},
     Setting{"TUTTI_VERBS_TRAFFIC_CLASS", SettingType::integer, "0",
             "The traffic class of RDMA packets (RoCE: DSCP and ECN bits).", "0", "255"},
-    Setting{"TUTTI_TILE_BYTES", SettingType::bytes, "4M",
-            "How much of a call a plan over windows moves between two synchronisations.", "4K",
-            "1T"},
-    Setting{"TUTTI_SPIN", SettingType::integer, "-1",
-            "How often a wait looks before it yields the processor. With more ranks than cores: "
-            "before each yield, unless it waits for a rank on the same core. -1: chosen.",
-            "0", "1000000000"},
     Setting{"TUTTI_RANK", SettingType::integer, "-1",
-            "This process's rank. Set by `tutti run`; -1: not started by it.", "0"},
+            "This process's rank. Set by `tutti run`; -1: not started by it.", "0", "2147483647",
+            "Set by `tutti run`"},
     Setting{"TUTTI_SIZE", SettingType::integer, "-1",
-            "The number of ranks. Set by `tutti run`; -1: not started by it.", "1"},
+            "The number of ranks. Set by `tutti run`; -1: not started by it.", "1", "2147483647"},
     Setting{"TUTTI_LOCAL_RANK", SettingType::integer, "-1",
             "This process's number among the ranks of its host, for programs that choose a GPU by "
             "it. Set by `tutti run`; -1: not started by it.",
-            "0"},
+            "0", "2147483647"},
     Setting{"TUTTI_LOCAL_SIZE", SettingType::integer, "-1",
-            "The number of ranks on this host. Set by `tutti run`; -1: not started by it.", "1"},
+            "The number of ranks on this host. Set by `tutti run`; -1: not started by it.", "1",
+            "2147483647"},
     Setting{"TUTTI_UNIQUE_ID", SettingType::text, "",
             "Where and under which secret the ranks meet. Set by `tutti run`."},
     Setting{"TUTTI_ELASTIC", SettingType::integer, "-1",
             "The descriptor over which a rank of an elastic job hears of its rounds. Set by `tutti "
             "run --elastic`; -1: not started by it.",
-            "0"},
+            "0", "2147483647"},
 };
 
 std::string_view type_name(SettingType type) {
@@ -371,17 +380,22 @@ std::string settings_markdown() {
   std::string page =
       "# Settings\n\n"
       "Every environment variable that Tutti reads as a setting. This page is generated from the\n"
-      "table in `core/settings.cpp` by `tutti settings --markdown`.\n\n"
-      "| variable | type | range | default | meaning |\n|---|---|---|---|---|\n";
+      "table in `core/settings.cpp` by `tutti settings --markdown`.\n";
   for (const Setting& setting : kSettings) {
+    if (!setting.section.empty()) {
+      fmt::format_to(std::back_inserter(page),
+                     "\n## {}\n\n| variable | type | range | default | meaning |\n"
+                     "|---|---|---|---|---|\n",
+                     setting.section);
+    }
     const std::string value =
         setting.default_value.empty() ? "(empty)" : fmt::format("`{}`", setting.default_value);
     fmt::format_to(std::back_inserter(page), "| `{}` | {} | {} | {} | {} |\n", setting.name,
                    type_name(setting.type), range_of(setting), value, setting.meaning);
   }
   page +=
-      "\nA value out of its range is refused; the default is allowed wherever it lies. How values\n"
-      "are written:\n\n";
+      "\n## How values are written\n\n"
+      "A value out of its range is refused; the default is allowed wherever it lies.\n\n";
   for (const SettingType type :
        {SettingType::integer, SettingType::bytes, SettingType::seconds, SettingType::boolean}) {
     fmt::format_to(std::back_inserter(page), "- {}: {}\n", type_name(type), expectation(type));

@@ -22,6 +22,7 @@ struct Setting {
   // The limits of its value, in the form of a value; the default is allowed wherever it lies. "":
   // no limit.
   std::string_view least{}, most{};
+  std::string_view section{};  // the heading of this and the following settings; "": no new one
 };
 
 std::span<const Setting> settings();

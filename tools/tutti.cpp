@@ -39,6 +39,9 @@ constexpr int kBadUsage = 2;
 void print_settings() {
   for (const Setting& s : settings()) {
     const char* value = std::getenv(std::string(s.name).c_str());
+    if (!s.section.empty()) {
+      fmt::print("{}--- {}\n", s.name == settings().front().name ? "" : "\n", s.section);
+    }
     fmt::print("{} [{}]{}\n    {}\n", s.name, s.default_value,
                value == nullptr ? "" : fmt::format(" = {}", value), s.meaning);
   }

@@ -77,6 +77,14 @@ TEST(Options, CheckedBeforeTheOtherRanksAreLookedFor) {
   expect_refused([](const Options& o) { Communicator::from_environment(o); });
 }
 
+TEST(Options, ATransportThatDoesNotExistIsRefusedOnOneHostToo) {
+  const Environment setting{{{"TUTTI_TRANSPORT", "tpc"}}};
+  const Error e = error_of([] { Communicator::create_local(2); });
+  EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+  EXPECT_NE(std::string(e.what()).find("TUTTI_TRANSPORT=tpc: it can be "), std::string::npos)
+      << e.what();
+}
+
 TEST(Options, TheLongestTimeoutsAreNotOverAtOnce) {
   Options options;
   options.timeout = options.report_after = options.rendezvous_timeout = nanoseconds::max();

@@ -5,10 +5,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "comm/window.h"
 #include "tests/comm/number_calls.h"
 #include "tests/comm/started.h"
 #include "tests/support/thread_ranks.h"
@@ -299,6 +302,57 @@ TEST_P(SharedCommunicator, ACallThatIsRefusedHarmsNothing) {
     EXPECT_EQ(error_of([&] { shared.run(send(x, 5)); }).code(), ErrorCode::invalid_argument);
     shared.run(all_reduce(x));
     EXPECT_EQ(x, Numbers{2});
+  });
+}
+
+// --- Several threads, which do not take turns ----------------------------------------------------
+
+TEST_P(SharedCommunicator, ASecondThreadIsToldAndTheFirstGoesOn) {
+  std::atomic<bool> told{false};
+  run_thread_ranks(2, impatient(), [&](Communicator& c) {
+    Window window = c.window(4096);
+    Numbers x = numbers(c.rank(), 100), m = numbers(7, 3), got(3);
+    if (c.rank() == 0) {
+      std::atomic<bool> begins{false};
+      std::jthread first([&] {
+        begins = true;
+        c.run(receive(got, 1));
+      });
+      while (!begins) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(50ms);  // it waits by now, most probably
+      std::atomic<int> wanted{0};
+      const std::vector<std::function<void()>> calls{
+          [&] { c.run(all_reduce(x)); },
+          [&] { c.run(send(x, 1)); },
+          [&] { c.start(all_reduce(x)); },
+          [&] { c.run_or_start(all_reduce(x), wanted); },
+          [&] { c.split(0, 0); },
+          [&] { window.wait_signal(1); },
+          [&] {
+            group([&] {
+              c.run(send(x, 1));
+              c.run(receive(x, 1));
+            });
+          },
+      };
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        const Error e = error_of(calls[i]);
+        EXPECT_EQ(e.code(), ErrorCode::invalid_usage) << i << ": " << e.what();
+        EXPECT_NE(std::string(e.what()).find("two threads call this communicator at once"),
+                  std::string::npos)
+            << i << ": " << e.what();
+      }
+      told = true;
+    } else {
+      while (!told) std::this_thread::sleep_for(1ms);
+      c.run(send(m, 0));
+    }
+    Communicator part = c.split(0, c.rank());
+    part.run(all_reduce(x));
+    EXPECT_EQ(x, sum_of(2, x.size()));
+    if (c.rank() == 0) {
+      EXPECT_EQ(got, m);
+    }
   });
 }
 
