@@ -51,3 +51,12 @@ if(torch)
     tutti_use_torch(tutti_libtorch ${torch})
   endif()
 endif()
+
+# tutti_torch_program(target): it shares the precompiled headers of tutti_torch, and so its options.
+function(tutti_torch_program target)
+  tutti_options(${target})
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+  target_link_libraries(${target} PRIVATE tutti_torch fmt::fmt-header-only)
+  tutti_precompile(${target} torch)
+endfunction()

@@ -243,13 +243,15 @@ class Communicator : public TypedCalls<Communicator> {
   /// wake().
   Future run_or_start(const Call& call, const std::atomic<int>& wanted);
   void wake() const;
-  /// Puts `call` on a stream (a cudaStream_t) of the GPU that has its buffers, and returns. A graph
-  /// may capture the call. The next call of the communicator throws a later failure. Ranks may be
-  /// processes, on one GPU or several, or threads. The ranks of one process share a GPU, at most 16
-  /// of them. Each has a stream of its own, or one group() has the calls of all, which makes them
-  /// one kernel. The sends and receives of a group are one kernel, after its collectives. Between
-  /// processes, a rank's first calls wait for the first calls of the ranks that they need. Throws
-  /// Error(system) in a build without CUDA.
+  /// Puts `call` on a stream (a cudaStream_t) of the GPU that has its buffers, and returns. On
+  /// whatever streams they are, a rank's collectives keep the order of the calls, and so do its
+  /// messages to one peer and from one. A graph may capture the call; then this holds in the graph.
+  /// The next call of the communicator throws a later failure. Ranks may be processes, on one GPU
+  /// or several, or threads. The ranks of one process share a GPU, at most 16 of them. Each has a
+  /// stream of its own, or one group() has the calls of all, which makes them one kernel. The sends
+  /// and receives of a group are one kernel, after its collectives. Between processes, a rank's
+  /// first calls wait for the first calls of the ranks that they need. Throws Error(system) in a
+  /// build without CUDA.
   void run(const Call& call, void* stream);
   /// Starts `call` and returns; its memory belongs to the operation until that is over. One thread
   /// of the rank, which exists from the first start() on, runs the started calls of this

@@ -54,7 +54,8 @@ Draft draft(DeviceTeam& team, const DeviceCallOn& c) {
 /// ranks find alike, and where that is.
 void agree(DeviceWindows& windows, std::span<Draft> drafts) {
   for (Draft& d : drafts) {
-    if (!d.plan->path.windows || !windows.board()->agreed(d.kind()).value_or(true)) continue;
+    const bool may_be = windows.board()->agreed(d.kind()).value_or(windows.are_wanted());
+    if (!d.plan->path.windows || !may_be) continue;
     RankGroup& group = *d.impl->group;
     const WaitPolicy& policy = d.impl->policy;
     d.in = windows.find(group, d.call->in, d.sizes.in, policy);

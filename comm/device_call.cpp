@@ -231,4 +231,13 @@ void abort_on_device(RankGroup& group) {
   if (const auto team = find_device_team(group)) team->abort();
 }
 
+bool is_running_on_device(const RankGroup& group) {
+  const auto team = find_device_team(group);
+  return team != nullptr && team->is_running(group.rank());
+}
+
+void wait_on_device(const RankGroup& group) {
+  if (const auto team = find_device_team(group)) team->wait(group.rank());
+}
+
 }  // namespace tutti

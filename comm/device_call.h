@@ -26,5 +26,9 @@ void run_on_device(std::span<const DeviceCallOn> calls);
 void note_device_failure(RankGroup& group);
 /// Makes kernels of this communicator leave their waits. From any thread.
 void abort_on_device(RankGroup& group);
+/// Whether kernels run that the end of the communicator waits for. From any thread.
+bool is_running_on_device(const RankGroup& group);
+/// Waits for them. (Those of a communicator that was aborted end soon.)
+void wait_on_device(const RankGroup& group);
 
 }  // namespace tutti

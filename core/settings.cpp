@@ -141,6 +141,11 @@ constexpr std::array kSettings{
             "Map the GPU memory of other processes. Where that is off, on either side, or "
             "impossible, data between two processes' GPUs go through memory of the host.",
             "", "", "GPUs"},
+    Setting{"TUTTI_CUDA_WINDOWS", SettingType::boolean, "0",
+            "Long collectives address the buffers on other processes' GPUs, where all ranks ask "
+            "for it. A call with newly allocated memory then waits for all processes: one that is "
+            "in a call of CUDA which waits for kernels, as a copy to the host does, may hold it up "
+            "for ever. Otherwise such data go through slots."},
     Setting{"TUTTI_CUDA_RDMA", SettingType::boolean, "1",
             "RDMA devices read and write memory of GPUs by themselves. Where that is off, or "
             "impossible, data of that side's GPUs go through memory of the host."},
@@ -216,7 +221,8 @@ std::string_view expectation(SettingType type) {
     case SettingType::bytes:
       return "a number of bytes, such as 4096, 64K, 1M or 2GiB";
     case SettingType::seconds:
-      return "a time in seconds, such as 30 or 0.5, or in milliseconds, such as 100ms";
+      return "a time in seconds, such as 30 or 0.5, or in milliseconds, such as 100ms; at most a "
+             "century";
     case SettingType::boolean:
       return "1 or 0 (also true, false, yes, no, on, off)";
   }

@@ -208,19 +208,22 @@ void DeviceTeam::check_default_stream(Parts parts) const {
 void DeviceTeam::check_stream(Parts parts) {
   const std::lock_guard lock(mutex_);
   const bool all = are_all(parts);
-  const device::Stream stream = parts.front().streams.front();
+  std::optional<device::StreamPlace> place;
+  if (!all) {
+    place = executors_.of(parts.front().rank).device().place(parts.front().streams.front());
+  }
   const auto is_here = [&](int rank) {
     return std::ranges::find(parts, rank, &Part::rank) != parts.end();
   };
   for (const Part& part : parts) {
     const std::size_t mine = executors_.index(part.rank);
     const std::uint64_t number = ++launches_[mine];
-    launched_[mine][number % kRemembered] = {number, all ? nullptr : stream};
+    launched_[mine][number % kRemembered] = {number, place};
     for (const auto& executor : executors_) {
       const int rank = executor->rank();
       const Launched& other = launched_[executors_.index(rank)][number % kRemembered];
       if (all || ordinal(rank) != ordinal(part.rank)) continue;
-      if (other.number != number || other.stream != stream || is_here(rank)) continue;
+      if (other.number != number || other.place != place || is_here(rank)) continue;
       throw Error(
           ErrorCode::invalid_usage,
           fmt::format("ranks {} and {} run the same operation on the same stream of GPU {}, "
@@ -245,7 +248,43 @@ void DeviceTeam::launch(std::vector<Part> parts) {
     check_default_stream(here);
     check_stream(here);
   }
-  for (const Parts here : all) launch_on_gpu(here);
+  launch_each(all, &DeviceTeam::prepare, first.binding.type);
+}
+
+void DeviceTeam::launch_each(const std::vector<Parts>& all,
+                             Launches (DeviceTeam::*preparation)(Parts), DataType type) {
+  std::vector<Launches> launches;
+  for (const Parts here : all) {
+    for (const Part& part : here) wait_for_newest(part);
+    launches.push_back((this->*preparation)(here));
+  }
+  for (std::size_t g = 0; g < all.size(); ++g) enqueue(all[g], launches[g], type);
+}
+
+std::vector<DeviceTeam::Series> DeviceTeam::series_of(const Part& part) {
+  if (part.messages.empty()) return {{part.rank}};
+  std::set<Series> all;
+  for (const device::DeviceMessage& m : part.messages) {
+    all.insert({part.rank, static_cast<int>(m.peer), m.sends});
+  }
+  return {all.begin(), all.end()};
+}
+
+void DeviceTeam::wait_for_newest(const Part& part) {
+  device::Device& gpu = executors_.of(part.rank).device();
+  const device::Stream stream = part.streams.front();
+  const device::StreamPlace place = gpu.place(stream);
+  std::set<device::Event> events;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Series& series : series_of(part)) {
+      const device::Mark& newest = newest_[series][place.capture != 0 ? 1 : 0];
+      if (newest.place.capture == place.capture && newest.place.stream != place.stream) {
+        events.insert(newest.event);
+      }
+    }
+  }
+  for (const device::Event& event : events) gpu.order(event, stream);
 }
 
 void DeviceTeam::link(const Part& part) {
@@ -259,23 +298,23 @@ void DeviceTeam::link(const Part& part) {
   linked_.insert(key);
 }
 
-void DeviceTeam::launch_on_gpu(Parts parts) {
-  std::vector<device::RankLaunch> launches;
+DeviceTeam::Launches DeviceTeam::prepare(Parts parts) {
+  Launches launches;
   for (const Part& part : parts) {
     link(part);
     launches.push_back(collective_executor(part.rank).prepare(part.binding, part.streams.front()));
   }
-  enqueue(parts, launches, parts.front().binding.type);
+  return launches;
 }
 
 void DeviceTeam::launch_messages(std::vector<Part> parts) {
   const std::vector<Parts> all = by_gpu(parts);
   for (const Parts here : all) check_default_stream(here);
-  for (const Parts here : all) launch_messages_on_gpu(here);
+  launch_each(all, &DeviceTeam::prepare_messages, DataType::uint8);
 }
 
-void DeviceTeam::launch_messages_on_gpu(Parts parts) {
-  std::vector<device::RankLaunch> launches;
+DeviceTeam::Launches DeviceTeam::prepare_messages(Parts parts) {
+  Launches launches;
   for (const Part& part : parts) {
     // Two parts, side by side, where some peers are reached through the host.
     const auto through_host = [&](const device::DeviceMessage& m) {
@@ -295,7 +334,7 @@ void DeviceTeam::launch_messages_on_gpu(Parts parts) {
       launches.push_back(peers_.host()->executor(part.rank).prepare(forwarded, stream, shares));
     }
   }
-  enqueue(parts, launches, DataType::uint8);
+  return launches;
 }
 
 void DeviceTeam::enqueue(Parts parts, std::span<const device::RankLaunch> launches, DataType type) {
@@ -318,9 +357,46 @@ void DeviceTeam::enqueue(Parts parts, std::span<const device::RankLaunch> launch
   device::enqueue(gpu, launches, shape_, type, stream);
   for (const device::Stream s : others) gpu.order(stream, s);
   copy(&Part::after);
-  for (const device::Stream s : others) gpu.note(s, this);
-  gpu.note(stream, this);
+  std::map<device::Stream, device::Mark> noted;
+  others.push_back(stream);
+  for (const device::Stream s : others) noted[s] = gpu.note(s, this);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Part& part : parts) {
+      const device::Mark& newest = noted[part.streams.front()];
+      for (const Series& series : series_of(part)) {
+        newest_[series][newest.place.capture != 0 ? 1 : 0] = newest;
+      }
+    }
+  }
   if (peers_.host() != nullptr) peers_.host()->wake();
+}
+
+std::vector<device::Event> DeviceTeam::newest_events(int rank) {
+  std::vector<device::Event> events;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [series, newest] : newest_) {
+    if (series.rank == rank || joined_ == 1) events.push_back(newest[0].event);
+  }
+  return events;
+}
+
+bool DeviceTeam::is_running(int rank) {
+  device::Device& gpu = executors_.of(rank).device();
+  try {
+    return !std::ranges::all_of(newest_events(rank),
+                                [&](const device::Event& event) { return gpu.is_over(event); });
+  } catch (const Error&) {  // another kernel has failed, and the GPU is of no use any more
+    return true;
+  }
+}
+
+void DeviceTeam::wait(int rank) {
+  device::Device& gpu = executors_.of(rank).device();
+  try {
+    for (const device::Event& event : newest_events(rank)) gpu.synchronize(event);
+  } catch (const Error&) {  // then nothing runs
+  }
 }
 
 void DeviceTeam::abort() {

@@ -5,9 +5,13 @@
 // kernels have sent through the host, to other processes or hosts, are on their way.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -62,11 +66,19 @@ class DeviceTeam {
     std::vector<device::DeviceMessage> messages;
     std::vector<device::Stream> streams;  // at least one
   };
-  /// One kernel on each GPU for the parts of its ranks, in the order of all their streams. Does not
-  /// wait. Each rank's parts come from one thread at a time. Throws Error; then the kernels of some
-  /// GPUs may have been launched, and wait for the others.
+  /// One kernel on each GPU for the parts of its ranks, in the order of all their streams, and
+  /// after the rank's earlier collectives, on whatever streams those are; messages after those to
+  /// and from the same peer. (Of what is captured: in the same graph.) Does not wait. Each rank's
+  /// parts come from one thread at a time. Throws Error; then the kernels of some GPUs may have
+  /// been launched, and wait for the others.
   void launch(std::vector<Part> parts);
   void launch_messages(std::vector<Part> parts);
+
+  /// Of the kernels that the end of `rank` waits for: its own, and, where no other rank takes part
+  /// any more, all others': whether one runs. From any thread.
+  bool is_running(int rank);
+  /// Waits for them. (Those of a team that was aborted end soon.)
+  void wait(int rank);
 
   /// Makes all kernels, also later ones, leave their waits. From any thread.
   void abort();
@@ -96,9 +108,26 @@ class DeviceTeam {
   void check_stream(Parts parts);
   /// Links a part's rank to those on other hosts that its plan sends to, or receives from.
   void link(const Part& part);
-  void launch_on_gpu(Parts parts);
-  void launch_messages_on_gpu(Parts parts);
+  using Launches = std::vector<device::RankLaunch>;  // of ranks on one GPU
+  Launches prepare(Parts parts);
+  Launches prepare_messages(Parts parts);
+  /// Puts what `preparation` makes of each GPU's parts on their streams: all is prepared first, as
+  /// what that allocates may wait for a kernel that runs.
+  void launch_each(const std::vector<Parts>& all, Launches (DeviceTeam::*preparation)(Parts),
+                   DataType type);
   void enqueue(Parts parts, std::span<const device::RankLaunch> launches, DataType type);
+  /// What of a rank's work keeps its order: its collectives (peer -1), its messages to a peer, or
+  /// from one.
+  struct Series {
+    int rank = 0, peer = -1;
+    bool sends = false;
+    friend auto operator<=>(const Series&, const Series&) = default;
+  };
+  static std::vector<Series> series_of(const Part& part);
+  /// The part's stream waits for the newest work of its series on other streams.
+  void wait_for_newest(const Part& part);
+  /// See is_running().
+  std::vector<device::Event> newest_events(int rank);
   /// What has gone wrong in a kernel of any rank.
   std::optional<Error> failure() const;
   /// Which kernel waits for long. By the watching thread.
@@ -121,13 +150,15 @@ class DeviceTeam {
 
   // The newest launches of each executor, by number.
   struct Launched {
-    std::uint64_t number = 0;  // from 1
-    device::Stream stream = nullptr;
+    std::uint64_t number = 0;                  // from 1
+    std::optional<device::StreamPlace> place;  // none: of all ranks
   };
   static constexpr std::size_t kRemembered = 64;
-  int joined_ = 0;    // DeviceTeams' mutex
-  std::mutex mutex_;  // of what follows
+  std::atomic<int> joined_{0};  // ranks; written with DeviceTeams' mutex
+  std::mutex mutex_;            // of what follows
   std::set<std::pair<int, const RankPlan*>> linked_;
+  std::map<Series, std::array<device::Mark, 2>>
+      newest_;  // that runs; that was recorded into a graph
   std::vector<std::vector<Launched>> launched_;
   std::vector<std::uint64_t> launches_;
 };

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/settings.h"
+
 namespace tutti {
 namespace {
 
@@ -17,6 +19,7 @@ constexpr std::size_t kResting = 64;
 DeviceWindows::DeviceWindows(RankGroup& group, const DeviceExecutors& executors)
     : executors_(executors),
       one_process_(group.one_process()),
+      are_wanted_(one_process_ || setting_boolean("TUTTI_CUDA_WINDOWS")),
       board_(std::make_shared<DeviceWindowBoard>(group)),
       stages_(static_cast<std::size_t>(group.size())) {
   for (std::uint32_t id = 1; id < device::kMostWindows; ++id) free_ids_.push_back(id);
@@ -153,7 +156,7 @@ std::byte* DeviceWindows::stage(RankGroup& group, std::size_t which, std::size_t
     throw Error(ErrorCode::system,
                 fmt::format("rank {} has a buffer in memory that other processes cannot map, for a "
                             "call that goes through windows, and they cannot map a copy of it "
-                            "either; TUTTI_WINDOWS=0 does without windows",
+                            "either; TUTTI_CUDA_WINDOWS=0 does without windows",
                             group.rank()),
                 group.rank());
   }

@@ -41,6 +41,9 @@ class DeviceWindows {
 
   // --- For a call, on its thread; all processes' cards must be there -----------------------------
 
+  /// Whether buffers are to lie in windows: of one process they always are, of several where this
+  /// one was told so (TUTTI_CUDA_WINDOWS).
+  bool are_wanted() const { return are_wanted_; }
   /// Where a buffer lies. No bytes lie anywhere: window 0.
   /// Nothing for memory that some process cannot map. Waits for the others when the window is new.
   /// Throws Error: peer_lost, timed_out, or what has failed the communicator.
@@ -107,6 +110,7 @@ class DeviceWindows {
 
   const DeviceExecutors& executors_;
   bool one_process_;
+  bool are_wanted_;
   std::shared_ptr<DeviceWindowBoard> board_;
   std::vector<int> ranks_;  // this process's
   Counts counts_;

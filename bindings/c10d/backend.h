@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -189,6 +190,8 @@ class Backend final : public ::c10d::Backend {
   /// Throws in a time estimate, and ends it: only `what` has a predicted time.
   void refuse_estimate(const char* name, const char* what);
   WorkPointer put_on_stream(Operation&& o, Milliseconds timeout);
+  /// Puts the calls of works of one GPU on its current stream, several as one group.
+  void put_on_stream(std::span<const WorkPointer> works);
   /// Adds `work` to the calls that this thread coalesces, if it does.
   const WorkPointer& noted(const WorkPointer& work);
   c10::intrusive_ptr<Work> make_work(Operation o, Milliseconds timeout, int parts);

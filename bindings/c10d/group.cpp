@@ -85,6 +85,9 @@ WorkPointer Backend::endCoalescing() {
     o.results.insert(o.results.end(), results.begin(), results.end());
   }
   const bool on_gpu = !o.device.is_cpu();
+  if (on_gpu) {
+    translated([&] { put_on_stream(works); }, [this](const Error& error) { hears(error); });
+  }
   auto all = make_work(std::move(o), options_->timeout, static_cast<int>(parts));
   if (on_gpu) all->record_event();
   for (const WorkPointer& work : works) static_cast<Work&>(*work).then_end(all);

@@ -164,13 +164,35 @@ void Backend::end_with(const c10::intrusive_ptr<Work>& work, const Future& futur
 }
 
 WorkPointer Backend::put_on_stream(Operation&& o, Milliseconds timeout) {
-  const c10::impl::VirtualGuardImpl guard(o.device.type());
-  void* const stream = guard.getStream(o.device).native_handle();
-  for (const Step& step : o.steps) comm_.run(step.ready(timeout), stream);
-  auto work = make_work(std::move(o), timeout, 1);
-  work->record_event();
-  work->end(std::nullopt);
+  const WorkPointer work = make_work(std::move(o), timeout, 1);
+  // Together with the others, when those are known: two kernels of a stream cannot exchange
+  // messages.
+  if (coalesced_.contains(std::this_thread::get_id())) return noted(work);
+  put_on_stream({&work, 1});
   return work;
+}
+
+void Backend::put_on_stream(std::span<const WorkPointer> works) {
+  const at::Device device = static_cast<Work&>(*works.front()).operation().device;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  void* const stream = guard.getStream(device).native_handle();
+  const auto put = [&] {
+    for (const WorkPointer& work : works) {
+      auto& its = static_cast<Work&>(*work);
+      for (const Step& step : its.operation().steps) {
+        comm_.run(step.ready(its.getTimeout()), stream);
+      }
+    }
+  };
+  if (works.size() > 1) {
+    group(put);
+  } else {
+    put();
+  }
+  for (const WorkPointer& work : works) {
+    static_cast<Work&>(*work).record_event();
+    static_cast<Work&>(*work).end(std::nullopt);
+  }
 }
 
 }  // namespace tutti::pytorch

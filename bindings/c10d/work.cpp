@@ -1,6 +1,7 @@
 #include "work.h"
 
 #include <ATen/record_function.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -122,11 +123,15 @@ void Work::then_end(const c10::intrusive_ptr<Work>& other) {
 }
 
 void Work::fulfil(c10::ivalue::Future& future) const {
-  if (exception_) {
-    future.setError(exception_);
-  } else {
-    future.markCompleted(c10::IValue(operation_.results));
-  }
+  if (exception_) return future.setError(exception_);
+  if (!event_) return future.markCompleted(c10::IValue(operation_.results));
+  // Those who wait for the future wait for what this thread's stream has then: a stream that has
+  // only waited for the work.
+  const c10::impl::VirtualGuardImpl guard(operation_.device.type());
+  const c10::Stream after = guard.getStreamFromGlobalPool(operation_.device);
+  event_->block(after);
+  const c10::StreamGuard on_that(after);
+  future.markCompleted(c10::IValue(operation_.results));
 }
 
 void Work::fulfil_result(c10::ivalue::Future& future) const {
@@ -134,6 +139,11 @@ void Work::fulfil_result(c10::ivalue::Future& future) const {
 }
 
 void Work::record_event() {
+  {
+    const at::NoGradGuard no_grad;
+    operation_.finish();
+    operation_.finishing.clear();
+  }
   event_.emplace(operation_.device.type());
   const c10::impl::VirtualGuardImpl guard(operation_.device.type());
   event_->record(guard.getStream(operation_.device));

@@ -34,8 +34,8 @@ class Work final : public ::c10d::Work {
   void set_source(int rank) { source_ = rank; }
   /// wait() calls this now and then.
   void look(std::function<void()> function) { look_ = std::move(function); }
-  /// On a GPU, before the last end(): the operations are over when the current stream has reached
-  /// this point.
+  /// On a GPU, before the last end(), when all steps are on the current stream: puts there what
+  /// finishes the operation, which is over when the stream has reached that point.
   void record_event();
 
   const Operation& operation() const { return operation_; }

@@ -8,16 +8,22 @@
 #include <vector>
 
 #include "bindings/nccl/export.h"
+#include "comm/device_call.h"
 #include "comm/impl.h"
 
 namespace tutti::nccl {
 namespace {
 
-/// Makes a call that another thread is in return, and all ranks' later ones fail; returns with the
-/// turn.
-void stop(ncclComm& comm, std::string_view function) {
+void fail_all(ncclComm& comm, std::string_view function) {
   comm.communicator.abort(fmt::format("{} was called", function));
+}
+
+/// Makes a call that another thread is in return, kernels leave their waits, and all ranks' later
+/// calls fail; returns with the turn, when nothing of this rank is under way any more.
+void stop(ncclComm& comm, std::string_view function) {
+  fail_all(comm, function);
   comm.turn.lock();
+  wait_on_device(*comm.communicator.impl().group);
 }
 
 }  // namespace
@@ -71,8 +77,12 @@ NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
       return ncclSuccess;
     }
     // A rank that is in no operation just leaves: others may be finishing what it has finished, and
-    // a rank that waits for it notices.
-    if (!c.turn.try_lock()) stop(c, "ncclCommAbort");
+    // a rank that waits for it notices. On a GPU it may be in one after its call has returned.
+    if (!c.turn.try_lock()) {
+      stop(c, "ncclCommAbort");
+    } else if (c.communicator && is_running_on_device(*c.communicator.impl().group)) {
+      fail_all(c, "ncclCommAbort");
+    }
     free_handle(c);
     c.turn.unlock();
     return ncclSuccess;

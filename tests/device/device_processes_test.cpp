@@ -64,6 +64,7 @@ std::string name_of(Ways ways) {
 void set_environment(Ways ways, int rank) {
   const bool maps = ways != Ways::none && (ways != Ways::not_the_first || rank > 0);
   if (!maps) setenv("TUTTI_CUDA_IPC", "0", 1);
+  setenv("TUTTI_CUDA_WINDOWS", "1", 0);
   if (ways == Ways::odd_and_even) {
     setenv("TEST_CONTAINER", rank % 2 == 0 ? "1" : "2", 1);
     setenv("TEST_CANNOT_MAP", rank % 2 == 0 ? "2" : "1", 1);
@@ -332,6 +333,12 @@ TEST_P(DeviceProcessWindows, DirectOfThreads) { expect_right("matrix", "2", "dir
 TEST_P(DeviceProcessWindows, TwoShotOfThreads) { expect_right("matrix", "2", "two_shot_window"); }
 TEST_P(DeviceProcessWindows, HierarchicalOfThreads) {
   expect_right("matrix", "2", "hierarchical_window");
+}
+// Unless they are asked for, also where a plan with windows is.
+TEST_P(DeviceProcessWindows, NotAskedFor) {
+  setenv("TUTTI_CUDA_WINDOWS", "0", 1);
+  expect_right("matrix", "1", "two_shot_window");
+  unsetenv("TUTTI_CUDA_WINDOWS");
 }
 // Buffers anywhere, memory that is freed, or cannot be shared, and a rank that lies.
 TEST_P(DeviceProcessWindows, ReadingOtherMemory) { expect_right("gather", "1", "direct_window"); }

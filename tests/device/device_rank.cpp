@@ -84,8 +84,12 @@ int run(const std::string& what, int threads, Communicator& comm, Accelerator& g
       rank.matrix();
       rank.graphs();
       const DeviceWindows* const windows = comm.impl().team->windows();
-      if (by_windows() && windows != nullptr && windows->counts().calls == 0) {
-        tally.count(1, "no call went through windows");
+      if (windows != nullptr) {
+        const bool went = windows->counts().calls > 0;
+        if (went && !windows->are_wanted()) tally.count(1, "calls went through windows");
+        if (!went && by_windows() && windows->are_wanted()) {
+          tally.count(1, "no call went through windows");
+        }
       }
     } else if (what == "messages") {
       rank.pair();

@@ -184,6 +184,41 @@ TEST_P(GpuCommunicator, Threads) {
   expect_sums();
 }
 
+// Each call reads what the one before has written, on the other stream of its rank.
+TEST_P(GpuCommunicator, StreamsOfARankTakeTurns) {
+  std::vector<cudaStream_t> second(ranks.size());
+  for (cudaStream_t& s : second) check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  for (int i = 0; i < 20; ++i) {
+    group([&] {
+      for (std::size_t r = 0; r < all.size(); ++r) {
+        all[r].run(ranks[r]->all_reduce(), i % 2 == 0 ? ranks[r]->stream : second[r]);
+      }
+    });
+  }
+  for (const cudaStream_t s : second) check(cudaStreamSynchronize(s));
+  expect_sums();
+  for (const cudaStream_t s : second) cudaStreamDestroy(s);
+}
+
+// CUDA lets about a thousand launches wait on a stream; the next one waits.
+TEST_P(GpuCommunicator, ARankFarAheadHoldsUpNoOtherRank) {
+  constexpr int kCalls = 1500;
+  const auto run_all = [&](std::size_t r) {
+    Call mine = ranks[r]->all_reduce();
+    mine.count = 100;
+    for (int i = 0; i < kCalls; ++i) all[r].run(mine, ranks[r]->stream);
+  };
+  {
+    std::jthread ahead([&] { EXPECT_NO_THROW(run_all(0)); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::vector<std::jthread> others;
+    for (std::size_t r = 1; r < all.size(); ++r) {
+      others.emplace_back([&, r] { EXPECT_NO_THROW(run_all(r)); });
+    }
+  }
+  for (const auto& r : ranks) EXPECT_EQ(cudaStreamSynchronize(r->stream), cudaSuccess);
+}
+
 TEST_P(GpuCommunicator, GraphOfAGroup) {
   const cudaStream_t stream = ranks[0]->stream;
   cudaGraph_t graph = nullptr;

@@ -167,6 +167,22 @@ TEST_F(GpuNccl, SendAndRecvInAGroup) {
   }
 }
 
+// A kernel that waits for a rank which does not come.
+TEST_F(GpuNccl, AbortEndsAKernelThatWaits) {
+  ASSERT_NO_FATAL_FAILURE(open(cudaStreamNonBlocking));
+  void* buffer = nullptr;
+  ASSERT_EQ(cudaMalloc(&buffer, kCount * sizeof(float)), cudaSuccess);
+  ASSERT_EQ(ncclAllReduce(buffer, buffer, kCount, ncclFloat, ncclSum, comms[0], stream),
+            ncclSuccess);
+  EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+  for (ncclComm_t& comm : comms) {
+    EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+    comm = nullptr;
+  }
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  cudaFree(buffer);
+}
+
 TEST_F(GpuNccl, MemAllocGivesMemoryOfTheGpu) {
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   void* memory = nullptr;

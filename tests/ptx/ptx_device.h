@@ -53,7 +53,7 @@ class PtxDevice : public device::Device {
   void deallocate_control(device::Control* control) noexcept override;
   void pin(std::byte* memory, std::size_t bytes) override;
   void unpin(std::byte* memory) noexcept override;
-  bool is_capturing(device::Stream) override { return false; }
+  device::StreamPlace place(device::Stream) override { return {}; }
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void overwrite(std::byte* to, std::span<const std::byte> from, device::Stream) override {
     upload(to, from);
@@ -63,7 +63,7 @@ class PtxDevice : public device::Device {
   }
   using device::Device::order;
   void order(device::Stream, device::Stream) override {}
-  void note(device::Stream, const void*) override {}
+  device::Mark note(device::Stream, const void*) override { return {}; }
   void drain(const void*) noexcept override {}
   std::uint32_t most_blocks() const override { return 256; }
   Identity identity() const override { return {1, 3}; }

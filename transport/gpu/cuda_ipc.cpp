@@ -7,30 +7,12 @@
 
 #include "core/error.h"
 #include "transport/gpu/cuda_driver.h"
+#include "transport/gpu/current_gpu.h"
 
 namespace tutti {
 namespace {
 
 CUdeviceptr address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
-
-/// Makes a device's context current, and puts back the device before.
-class Current {
- public:
-  explicit Current(int device) {
-    cudaGetDevice(&before_);
-    const cudaError_t result = cudaSetDevice(device);
-    if (result != cudaSuccess) {
-      throw Error(ErrorCode::system,
-                  fmt::format("CUDA device {}: {}", device, cudaGetErrorString(result)));
-    }
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-  ~Current() { cudaSetDevice(before_); }
-
- private:
-  int before_ = 0;
-};
 
 /// What a failed attempt leaves is put back, so that the next kind begins anew.
 class Attempt {
@@ -179,7 +161,7 @@ CudaImport::CudaImport(const CudaMemoryHandle& handle, const FileDescriptor& fd,
     why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", text, driver.text(result));
     return false;
   };
-  const Current current(device);
+  const CurrentGpu current(device);
   if ((handle.kinds & CudaMemoryHandle::kLegacy) != 0) {
     CUipcMemHandle legacy;
     std::memcpy(&legacy, handle.legacy.data(), sizeof legacy);
@@ -228,15 +210,16 @@ CudaImport::~CudaImport() {
   const CudaDriver& driver = CudaDriver::get();
   const CUdeviceptr at = address(base_);
   // Of the context that has it mapped, which need not be this thread's.
-  int before = 0;
-  if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device_) != cudaSuccess) return;
-  if (kind_ == CudaMemoryHandle::kLegacy) {
-    driver.ipc_close(at);
-  } else {
-    driver.unmap(at, mapped_);
-    driver.free_address(at, mapped_);
+  try {
+    const CurrentGpu current(device_);
+    if (kind_ == CudaMemoryHandle::kLegacy) {
+      driver.ipc_close(at);
+    } else {
+      driver.unmap(at, mapped_);
+      driver.free_address(at, mapped_);
+    }
+  } catch (const Error&) {  // the process ends
   }
-  cudaSetDevice(before);
 }
 
 }  // namespace tutti

@@ -10,6 +10,9 @@ namespace tutti {
 /// is none. Never starts it: what a process does on the host alone stays there.
 int current_gpu();
 
+/// That of the thread's own context of CUDA; -1 where it has none.
+int gpu_of_thread();
+
 /// The PCI address of one, "0000:3b:00.0"; "" where there is none, or this process has not started
 /// CUDA. Never starts it.
 std::string gpu_address(int ordinal);

@@ -35,19 +35,27 @@ const Functions& driver_functions() {
 
 }  // namespace
 
-int current_gpu() {
+int gpu_of_thread() {
   const Functions& driver = driver_functions();
-  if (driver.context == nullptr || driver.device == nullptr || driver.primary == nullptr) return -1;
   CUcontext context = nullptr;
-  if (driver.context(&context) != CUDA_SUCCESS) return -1;  // not started
-  if (context != nullptr) {
-    CUdevice device = -1;
-    return driver.device(&device) == CUDA_SUCCESS ? device : -1;
-  }
+  CUdevice device = -1;
+  const bool has_one = driver.context != nullptr && driver.device != nullptr &&
+                       driver.context(&context) == CUDA_SUCCESS && context != nullptr &&
+                       driver.device(&device) == CUDA_SUCCESS;
+  return has_one ? device : -1;
+}
+
+int current_gpu() {
+  const int own = gpu_of_thread();
+  if (own >= 0) return own;
   // A thread that has not said which uses GPU 0, if other threads do.
+  const Functions& driver = driver_functions();
   unsigned flags = 0;
   int active = 0;
-  return driver.primary(0, &flags, &active) == CUDA_SUCCESS && active != 0 ? 0 : -1;
+  return driver.primary != nullptr && driver.primary(0, &flags, &active) == CUDA_SUCCESS &&
+                 active != 0
+             ? 0
+             : -1;
 }
 
 std::string gpu_address(int ordinal) {

@@ -14,6 +14,7 @@ namespace {
 }  // namespace
 
 int current_gpu() { return -1; }
+int gpu_of_thread() { return -1; }
 std::string gpu_address(int) { return ""; }
 int gpu_count(std::string* why) {
   if (why != nullptr) *why = "this is a build without CUDA";

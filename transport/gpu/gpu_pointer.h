@@ -7,5 +7,7 @@ namespace tutti {
 /// there is no CUDA. Never starts the driver: a process that has memory of a GPU has started it.
 /// Thread-safe.
 int gpu_of(const void* pointer);
+/// Whether it is memory of the host that CUDA has pinned: copies from there take their time.
+bool is_pinned(const void* pointer);
 
 }  // namespace tutti

@@ -4,5 +4,6 @@
 namespace tutti {
 
 int gpu_of(const void*) { return -1; }
+bool is_pinned(const void*) { return false; }
 
 }  // namespace tutti

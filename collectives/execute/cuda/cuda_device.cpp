@@ -13,7 +13,9 @@
 #include "collectives/execute/cuda/kernel.h"
 #include "core/error.h"
 #include "transport/gpu/cuda_error.h"
+#include "transport/gpu/current_gpu.h"
 #include "transport/gpu/gpu_memory.h"
+#include "transport/gpu/gpu_pointer.h"
 
 namespace tutti::device {
 namespace {
@@ -26,8 +28,6 @@ constexpr int kFreeProcessors = 4;
 /// a stream, then wait in a circle. CUDA has 8 queues unless this is set before it starts, and 32
 /// at most. A program that starts CUDA before Tutti is loaded sets it itself (docs/gpu-status.md).
 const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-
-cudaEvent_t event_of(const Event& event) { return static_cast<cudaEvent_t>(event.get()); }
 
 Device::Identity identity_of(int ordinal) {
   cudaDeviceProp properties{};
@@ -64,7 +64,7 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
                 fmt::format("there is no CUDA device {}: {}", ordinal,
                             why.empty() ? fmt::format("this process sees {}", devices) : why));
   }
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   const Relaxed relaxed;
   (void)kQueues;
   int processors = 0;
@@ -93,7 +93,6 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
 CudaDevice::~CudaDevice() {
   const Relaxed relaxed;
   for (const Unused& unused : unused_) free(unused);
-  for (const auto& [key, event] : noted_) cudaEventDestroy(static_cast<cudaEvent_t>(event));
   cudaStreamDestroy(stream_of(aside_));
 }
 
@@ -104,15 +103,22 @@ void CudaDevice::aside(const std::function<void(void* stream)>& work) {
   check_cuda(cudaStreamSynchronize(stream_of(aside_)), "work beside the kernels");
 }
 
-bool CudaDevice::is_capturing(Stream stream) {
+StreamPlace CudaDevice::place(Stream stream) {
+  const CurrentGpu current(ordinal_);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check_cuda(cudaStreamIsCapturing(stream_of(stream), &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
+  unsigned long long number = 0;
+  check_cuda(cudaStreamGetCaptureInfo(stream_of(stream), &status, &number),
+             "cudaStreamGetCaptureInfo");
+  if (status != cudaStreamCaptureStatusNone) {
+    return {reinterpret_cast<std::uintptr_t>(stream), number + 1};
+  }
+  check_cuda(cudaStreamGetId(stream_of(stream), &number), "cudaStreamGetId");
+  return {number, 0};
 }
 
 void CudaDevice::upload(std::byte* to, std::span<const std::byte> from) {
   if (from.empty()) return;
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   aside([&](void* stream) {
     check_cuda(
         cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(stream)),
@@ -121,14 +127,15 @@ void CudaDevice::upload(std::byte* to, std::span<const std::byte> from) {
 }
 
 void CudaDevice::overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) {
-  const Current current(ordinal_);
-  // From pageable memory: the runtime has taken a copy when this returns. It waits for the stream
-  // where it takes the copy in pieces, and must not (see read()).
+  const CurrentGpu current(ordinal_);
+  // From pageable memory the runtime has taken a copy when this returns. It waits for the stream
+  // where it takes the copy in pieces, and must not (see read()). Pinned memory is read later.
   constexpr std::size_t kInOnePiece = std::size_t{64} << 10;
   if (from.size() > kInOnePiece && !is_capturing(stream)) wait_for(stream);
   check_cuda(
       cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream_of(stream)),
       "an upload");
+  if (is_pinned(from.data()) && !is_capturing(stream)) wait_for(stream);
 }
 
 void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) {
@@ -139,31 +146,37 @@ void CudaDevice::launch(const Launch& launch, DataType type, std::uint32_t block
                     "they wait for each other",
                     blocks, most_blocks_));
   }
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   void* arguments[] = {const_cast<Launch*>(&launch)};
+  {
+    const std::lock_guard lock(mutex_);
+    unnoted_.push_back(stream);
+  }
+  // Without the mutex: a launch waits where its stream is far ahead, and what it waits for may wait
+  // for another thread's.
+  const cudaError_t result = cudaLaunchKernel(kernel_of(type, launch.kernel()), dim3(blocks),
+                                              dim3(kThreads), arguments, 0, stream_of(stream));
+  if (result != cudaSuccess) forget_unnoted(stream);
+  check_cuda(result, "the launch of a collective");
+}
+
+void CudaDevice::forget_unnoted(Stream stream) {
   const std::lock_guard lock(mutex_);
-  check_cuda(cudaLaunchKernel(kernel_of(type, launch.kernel()), dim3(blocks), dim3(kThreads),
-                              arguments, 0, stream_of(stream)),
-             "the launch of a collective");
-  unnoted_.push_back(stream);
+  if (const auto launched = std::ranges::find(unnoted_, stream); launched != unnoted_.end()) {
+    unnoted_.erase(launched);
+  }
 }
 
 void CudaDevice::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream)),
              "a copy of a buffer");
 }
 
 void CudaDevice::order(Stream first, Stream then) {
   if (first == then) return;
-  const Current current(ordinal_);
-  cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-  cudaError_t result = cudaEventRecord(event, stream_of(first));
-  if (result == cudaSuccess) result = cudaStreamWaitEvent(stream_of(then), event, 0);
-  cudaEventDestroy(event);  // once it has happened
-  check_cuda(result, "to order two streams");
+  order(record(first), then);  // the event goes once it has happened
 }
 
 Device::Reach CudaDevice::reach(const Identity& other) {
@@ -176,7 +189,7 @@ Device::Reach CudaDevice::reach(const Identity& other) {
       reaches == 0) {
     return Reach::none;
   }
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   const Relaxed relaxed;
   const cudaError_t result = cudaDeviceEnablePeerAccess(peer, 0);
   if (result == cudaErrorPeerAccessAlreadyEnabled) {
@@ -193,29 +206,27 @@ Device::Reach CudaDevice::reach(const Identity& other) {
 }
 
 void CudaDevice::as_current(const std::function<void()>& body) {
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   body();
 }
 
 std::shared_ptr<void> CudaDevice::make_stream() {
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   return {stream, [](void* s) { cudaStreamDestroy(stream_of(s)); }};
 }
 
 Event CudaDevice::record(Stream stream) {
-  const Current current(ordinal_);
-  cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-  const Event owned(event, [](void* e) { cudaEventDestroy(static_cast<cudaEvent_t>(e)); });
-  check_cuda(cudaEventRecord(event, stream_of(stream)), "cudaEventRecord");
-  return owned;
+  const CurrentGpu current(ordinal_);
+  Event event = make_event();
+  check_cuda(cudaEventRecord(event_of(event), stream_of(stream)), "cudaEventRecord");
+  return event;
 }
 
 void CudaDevice::order(const Event& event, Stream then) {
   if (event == nullptr) return;
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   check_cuda(cudaStreamWaitEvent(stream_of(then), event_of(event), 0), "to order two streams");
 }
 
@@ -239,13 +250,13 @@ void CudaDevice::synchronize(const Event& event) {
 
 void CudaDevice::zero(std::byte* memory, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   check_cuda(cudaMemsetAsync(memory, 0, bytes, stream_of(stream)), "zeros");
 }
 
 void CudaDevice::read(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   // First what is on the stream: a copy to pageable memory that waits for it keeps other threads
   // from launching the kernels that it waits for.
   wait_for(stream);

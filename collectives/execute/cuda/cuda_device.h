@@ -26,13 +26,13 @@ class CudaDevice : public Device {
   void deallocate_control(Control* control) noexcept override;
   void pin(std::byte* memory, std::size_t bytes) override;
   void unpin(std::byte* memory) noexcept override;
-  bool is_capturing(Stream stream) override;
+  StreamPlace place(Stream stream) override;
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) override;
   void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) override;
   void order(Stream first, Stream then) override;
-  void note(Stream stream, const void* owner) override;
+  Mark note(Stream stream, const void* owner) override;
   void drain(const void* owner) noexcept override;
   std::uint32_t most_blocks() const override { return most_blocks_; }
   Identity identity() const override { return identity_; }
@@ -74,6 +74,7 @@ class CudaDevice : public Device {
   void* reuse(std::size_t bytes);
   /// With the mutex.
   bool is_idle() const;
+  void forget_unnoted(Stream stream);
   static void free(const Unused& unused) noexcept;
 
   int ordinal_;
@@ -81,9 +82,12 @@ class CudaDevice : public Device {
   Identity identity_{};
   std::mutex mutex_;
   void* aside_ = nullptr;  // cudaStream_t
+  class FreeEvents;
+  static std::shared_ptr<FreeEvents> make_free_events();
+  std::shared_ptr<FreeEvents> free_events_ = make_free_events();
   // By owner and the stream's number, which no later stream has.
-  std::map<std::pair<const void*, unsigned long long>, void*> noted_;  // cudaEvent_t
-  std::vector<Stream> unnoted_;  // of launches since, which hold the mutex
+  std::map<std::pair<const void*, std::uint64_t>, Event> noted_;
+  std::vector<Stream> unnoted_;  // of launches since
   std::map<void*, std::size_t> sizes_;
   std::vector<Unused> unused_;
 };

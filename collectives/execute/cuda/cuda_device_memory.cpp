@@ -10,12 +10,13 @@
 #include "collectives/execute/cuda/cuda_scopes.h"
 #include "core/error.h"
 #include "transport/gpu/cuda_error.h"
+#include "transport/gpu/current_gpu.h"
 #include "transport/gpu/gpu_memory.h"
 
 namespace tutti::device {
 
 std::byte* CudaDevice::allocate(std::size_t bytes) {
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   const Relaxed relaxed;
   bytes = std::max<std::size_t>(bytes, 1);
   void* memory = reuse(bytes);
@@ -48,7 +49,7 @@ void CudaDevice::deallocate(std::byte* memory) noexcept {
 
 bool CudaDevice::is_idle() const {
   const auto has_ended = [](const auto& noted) {
-    if (cudaEventQuery(static_cast<cudaEvent_t>(noted.second)) == cudaSuccess) return true;
+    if (cudaEventQuery(event_of(noted.second)) == cudaSuccess) return true;
     cudaGetLastError();  // so that a later call does not report it
     return false;
   };
@@ -82,7 +83,7 @@ void* CudaDevice::reuse(std::size_t bytes) {
 }
 
 Control* CudaDevice::allocate_control() {
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   const Relaxed relaxed;
   void* memory = nullptr;
   // Portable: with unified addressing the kernel uses the host's address.
@@ -94,7 +95,7 @@ Control* CudaDevice::allocate_control() {
 void CudaDevice::deallocate_control(Control* control) noexcept { give_back({control, 0}); }
 
 void CudaDevice::pin(std::byte* memory, std::size_t bytes) {
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   const Relaxed relaxed;
   check_cuda(cudaHostRegister(memory, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
              fmt::format("{} bytes of host memory that kernels can write", bytes));
@@ -112,7 +113,7 @@ void CudaDevice::unpin(std::byte* memory) noexcept {
 }
 
 std::size_t CudaDevice::free_bytes() {
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   std::size_t free = 0;
   std::size_t total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
@@ -122,12 +123,12 @@ std::size_t CudaDevice::free_bytes() {
 bool CudaDevice::can_address(const std::byte* memory) { return cuda_can_address(ordinal_, memory); }
 
 CudaAllocation CudaDevice::allocation(const std::byte* memory) {
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   return cuda_allocation_of(memory);
 }
 
 CudaExport CudaDevice::share(const std::byte* memory, std::size_t bytes) {
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   const Relaxed relaxed;
   return export_cuda_memory(memory, bytes);
 }
@@ -144,58 +145,85 @@ Mapping CudaDevice::map(const CudaMemoryHandle& handle, const FileDescriptor& fd
 }
 
 FileDescriptor CudaDevice::dma_buf(const std::byte* memory, std::size_t bytes) {
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   const Relaxed relaxed;
   return export_dma_buf(memory, bytes, ordinal_);
 }
 
 void CudaDevice::flush_rdma_writes() {
-  const Current current(ordinal_);
+  const CurrentGpu current(ordinal_);
   tutti::flush_rdma_writes();
 }
 
-void CudaDevice::note(Stream stream, const void* owner) {
-  const Current current(ordinal_);
-  const bool captures = is_capturing(stream);
-  unsigned long long number = 0;
-  if (!captures) check_cuda(cudaStreamGetId(stream_of(stream), &number), "cudaStreamGetId");
+/// Events that nobody uses any more: to make one takes a while.
+class CudaDevice::FreeEvents : public std::enable_shared_from_this<FreeEvents> {
+ public:
+  FreeEvents() = default;
+  FreeEvents(const FreeEvents&) = delete;
+  FreeEvents& operator=(const FreeEvents&) = delete;
+  ~FreeEvents() {
+    for (const cudaEvent_t event : free_) cudaEventDestroy(event);
+  }
+  Event take() {
+    cudaEvent_t event = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        event = free_.back();
+        free_.pop_back();
+      }
+    }
+    if (event == nullptr) {
+      check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    }
+    return {event, [pool = shared_from_this()](void* e) {
+              const std::lock_guard lock(pool->mutex_);
+              pool->free_.push_back(static_cast<cudaEvent_t>(e));
+            }};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
+std::shared_ptr<CudaDevice::FreeEvents> CudaDevice::make_free_events() {
+  return std::make_shared<FreeEvents>();
+}
+
+Mark CudaDevice::note(Stream stream, const void* owner) {
+  const CurrentGpu current(ordinal_);
+  const StreamPlace at = place(stream);
+  if (at.capture != 0) {
+    forget_unnoted(stream);
+    return {at, record(stream)};
+  }
+  Event event = free_events_->take();
+  // Without the mutex, as it may wait as a launch does.
+  check_cuda(cudaEventRecord(event_of(event), stream_of(stream)), "cudaEventRecord");
   const std::lock_guard lock(mutex_);
+  noted_[{owner, at.stream}] = event;
   if (const auto launched = std::ranges::find(unnoted_, stream); launched != unnoted_.end()) {
     unnoted_.erase(launched);
   }
-  if (captures) return;
-  void*& noted = noted_[{owner, number}];
-  if (noted == nullptr) {
-    cudaEvent_t event = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    noted = event;
-  }
-  check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(noted), stream_of(stream)),
-             "cudaEventRecord");
+  return {at, event};
 }
 
 void CudaDevice::drain(const void* owner) noexcept {
-  int before = 0;
-  if (cudaGetDevice(&before) != cudaSuccess) return;  // the process ends
-  cudaSetDevice(ordinal_);
-  {
-    const Relaxed relaxed;
-    std::vector<cudaEvent_t> events;
-    const auto each = [&](const auto& f) {
-      const std::lock_guard lock(mutex_);
-      for (auto n = noted_.lower_bound({owner, 0}); n != noted_.end() && n->first.first == owner;) {
-        f(n++);
-      }
-    };
-    each([&](auto noted) { events.push_back(static_cast<cudaEvent_t>(noted->second)); });
-    for (const cudaEvent_t event : events) {
-      cudaEventSynchronize(event);  // an error of the user's kernels is theirs to see
+  const Relaxed relaxed;
+  std::vector<Event> events;
+  const auto each = [&](const auto& f) {
+    const std::lock_guard lock(mutex_);
+    for (auto n = noted_.lower_bound({owner, 0}); n != noted_.end() && n->first.first == owner;) {
+      f(n++);
     }
-    // Until now they say that something runs.
-    each([&](auto noted) { noted_.erase(noted); });
-    for (const cudaEvent_t event : events) cudaEventDestroy(event);
+  };
+  each([&](auto noted) { events.push_back(noted->second); });
+  for (const Event& event : events) {
+    cudaEventSynchronize(event_of(event));  // an error of the user's kernels is theirs to see
   }
-  cudaSetDevice(before);
+  // Until now they say that something runs.
+  each([&](auto noted) { noted_.erase(noted); });
 }
 
 }  // namespace tutti::device

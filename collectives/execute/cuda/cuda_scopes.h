@@ -8,21 +8,6 @@
 
 namespace tutti::device {
 
-/// Makes a device the thread's current one, and puts back the one before.
-class Current {
- public:
-  explicit Current(int ordinal) {
-    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
-    if (before_ != ordinal) check_cuda(cudaSetDevice(ordinal), "cudaSetDevice");
-  }
-  ~Current() { cudaSetDevice(before_); }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-
- private:
-  int before_ = 0;
-};
-
 /// While it lives, this thread may allocate and copy although one of its streams is being captured:
 /// that work is done at once, and not recorded.
 class Relaxed {
@@ -37,5 +22,12 @@ class Relaxed {
 };
 
 inline cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
+inline cudaEvent_t event_of(const Event& event) { return static_cast<cudaEvent_t>(event.get()); }
+/// Of no work yet.
+inline Event make_event() {
+  cudaEvent_t event = nullptr;
+  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  return {event, [](void* e) { cudaEventDestroy(static_cast<cudaEvent_t>(e)); }};
+}
 
 }  // namespace tutti::device

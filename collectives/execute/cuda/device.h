@@ -25,6 +25,19 @@ using Stream = void*;
 /// All work that a stream had when the event was recorded; null: that has been done.
 using Event = std::shared_ptr<void>;
 
+/// Where work on a stream goes.
+struct StreamPlace {
+  std::uint64_t stream = 0;  // a number that no other stream has; while captured, none of the graph
+  std::uint64_t capture = 0;  // the graph that it is recorded into; 0: it runs
+  friend bool operator==(const StreamPlace&, const StreamPlace&) = default;
+};
+
+/// The end of some work on a stream.
+struct Mark {
+  StreamPlace place;
+  Event event;  // streams may be ordered by it; if captured, those of the same graph
+};
+
 /// Another process's memory, for as long as `owner` lives.
 struct Mapping {
   std::shared_ptr<const void> owner;
@@ -49,8 +62,9 @@ class Device {
   /// What was pinned from `memory` on; when no kernel uses it any more.
   virtual void unpin(std::byte* memory) noexcept = 0;
 
+  virtual StreamPlace place(Stream stream) = 0;
   /// Whether work on `stream` is being recorded into a graph rather than run.
-  virtual bool is_capturing(Stream stream) = 0;
+  bool is_capturing(Stream stream) { return place(stream).capture != 0; }
   /// Copies to memory of the device that nothing uses which was launched so far; has been done on
   /// return, and waits for no kernel. Also while a stream of this thread is captured.
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
@@ -65,7 +79,7 @@ class Device {
   /// Makes what comes on `then` wait for what is on `first`; does not wait itself.
   virtual void order(Stream first, Stream then) = 0;
   /// Marks the newest work on `stream` as `owner`'s; drain() waits for it.
-  virtual void note(Stream stream, const void* owner) = 0;
+  virtual Mark note(Stream stream, const void* owner) = 0;
   /// Waits until all noted work of `owner` has ended, but not for other work, nor for graphs that a
   /// program launches again. From any thread.
   virtual void drain(const void* owner) noexcept = 0;

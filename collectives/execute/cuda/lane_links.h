@@ -206,7 +206,8 @@ class LaneLinks {
   /// After a look in vain: whether to look again.
   TUTTI_HD bool look_again(Wait& wait, Whom whom, std::uint32_t check) {
     block_.pause();
-    wait.patience = judge(shared_, ++wait.looks, wait.patience, round_, step_, check, whom);
+    wait.looks = wait.looks % kLooksToAsk + 1;  // never kNoLooks, however long it takes
+    wait.patience = judge(shared_, wait.looks, wait.patience, round_, step_, check, whom);
     return wait.patience != kGivenUp;
   }
 

@@ -132,7 +132,9 @@ class HostDevice : public device::Device {
   void deallocate_control(device::Control* c) noexcept override { delete c; }
   void pin(std::byte*, std::size_t) override {}
   void unpin(std::byte*) noexcept override {}
-  bool is_capturing(device::Stream) override { return false; }
+  device::StreamPlace place(device::Stream stream) override {
+    return {reinterpret_cast<std::uintptr_t>(stream), 0};
+  }
   void upload(std::byte* to, std::span<const std::byte> from) override {
     if (!from.empty()) std::memcpy(to, from.data(), from.size());
   }
@@ -144,7 +146,9 @@ class HostDevice : public device::Device {
   }
   using device::Device::order;
   void order(device::Stream, device::Stream) override { ++orders; }
-  void note(device::Stream, const void*) override {}
+  device::Mark note(device::Stream stream, const void*) override {
+    return {place(stream), record(stream)};
+  }
   void drain(const void*) noexcept override {}
   std::uint32_t most_blocks() const override { return side_by_side; }
   Identity identity() const override { return {1, 2}; }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "collectives/execute/cuda/cuda_device.h"
+#include "comm/device_call.h"
 #include "tests/collectives/cuda/cuda_runtime/runtime.h"
 #include "tests/device/device_memory.h"
 
@@ -122,6 +123,66 @@ TEST(CudaRuntime, NobodyWaitsForAnotherCommunicatorsKernel) {
   expect_no_bad_calls();
 }
 
+// A launch waits where its stream is far behind, which another rank's launches have to end.
+TEST(CudaRuntime, ARankFarAheadHoldsUpNoOtherRank) {
+  constexpr int kCalls = 100;
+  Pair pair;
+  pair.run_together(pair.stream[0].stream);
+  pair.expect_sum();
+  std::jthread ahead([&] {
+    for (int i = 0; i < kCalls; ++i) pair.run(0);
+  });
+  while (cuda_kernels_running() == 0) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(50ms);  // it waits in a launch by now, most probably
+  for (int i = 0; i < kCalls; ++i) pair.run(1);
+  ahead.join();
+  pair.expect_sum();
+  expect_no_bad_calls();
+}
+
+// The operations of a rank keep their order, whatever the streams that they are on.
+TEST(CudaRuntime, StreamsOfARankTakeTurns) {
+  constexpr std::size_t kCalls = 12;
+  Pair pair;
+  const Stream second[2];
+  std::vector<Data> in, out(2 * kCalls, Data(kCount));
+  for (std::size_t i = 0; i < 2 * kCalls; ++i) in.push_back(input_of(static_cast<int>(i)));
+  for (std::size_t i = 0; i < kCalls; ++i) {
+    for (std::size_t r = 0; r < 2; ++r) {
+      const Stream& on = i % 3 == 1 ? second[r] : pair.stream[r];
+      pair.all[r].run(all_reduce_call(in[2 * i + r], out[2 * i + r]), on.stream);
+    }
+  }
+  for (const Stream& s : pair.stream) s.wait();
+  for (const Stream& s : second) s.wait();
+  for (std::size_t i = 0; i < kCalls; ++i) {
+    Data sum = in[2 * i];
+    for (std::size_t e = 0; e < kCount; ++e) sum[e] += in[2 * i + 1][e];
+    EXPECT_EQ(out[2 * i], sum) << i;
+    EXPECT_EQ(out[2 * i + 1], sum) << i;
+  }
+  expect_no_bad_calls();
+}
+
+// What waits for a rank that does not come ends when the communicator does.
+TEST(CudaRuntime, AnAbortEndsWhatIsOnAStream) {
+  Pair pair;
+  pair.run_together(pair.stream[0].stream);
+  pair.expect_sum();
+  const RankGroup& group = *pair.all[0].impl().group;
+  EXPECT_FALSE(is_running_on_device(group));
+  pair.run(0);
+  EXPECT_TRUE(is_running_on_device(group));
+  EXPECT_FALSE(is_running_on_device(*pair.all[1].impl().group));
+  pair.all[1] = {};
+  EXPECT_TRUE(is_running_on_device(group)) << "of the last rank";
+  pair.all[0].abort();
+  wait_on_device(group);
+  EXPECT_FALSE(is_running_on_device(group));
+  pair.all[0].destroy();
+  expect_no_bad_calls();
+}
+
 class CudaRuntimeCaptures : public ::testing::TestWithParam<cudaStreamCaptureMode> {};
 
 // The first call allocates, and loads its plan.
@@ -162,6 +223,40 @@ TEST_P(CudaRuntimeCaptures, AnotherThreadsWork) {
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(captured.stream, &graph), cudaSuccess);
   if (graph != nullptr) cudaGraphDestroy(graph);
+  expect_no_bad_calls();
+}
+
+// Two streams in one graph, after what has run on one of them.
+TEST_P(CudaRuntimeCaptures, StreamsOfAGraph) {
+  Pair pair;
+  const cudaStream_t stream = pair.stream[0].stream;
+  const Stream branch;
+  pair.run_together(branch.stream);
+  branch.wait();
+  pair.expect_sum();
+  const auto fork = [](cudaStream_t from, cudaStream_t to) {
+    cudaEvent_t event = nullptr;
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    EXPECT_EQ(cudaEventRecord(event, from), cudaSuccess);
+    EXPECT_EQ(cudaStreamWaitEvent(to, event, 0), cudaSuccess);
+    cudaEventDestroy(event);
+  };
+  ASSERT_EQ(cudaStreamBeginCapture(stream, GetParam()), cudaSuccess);
+  fork(stream, branch.stream);
+  pair.run_together(stream);
+  pair.run_together(branch.stream);
+  fork(branch.stream, stream);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  expect_no_bad_calls();
+  pair.run_together(stream);
+  pair.expect_sum();
+  cudaGraphExec_t executable = nullptr;
+  cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphLaunch(executable, stream);
+  pair.expect_sum();
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
   expect_no_bad_calls();
 }
 

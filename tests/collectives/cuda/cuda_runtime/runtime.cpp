@@ -24,6 +24,7 @@ struct Capture {
   cudaStreamCaptureMode mode;
   bool spoilt = false;
   std::vector<Work> nodes;
+  unsigned long long id = 0;
 };
 
 }  // namespace
@@ -56,7 +57,8 @@ struct State {
   std::vector<std::shared_ptr<Capture>> captures;
   std::vector<std::string> bad;
   unsigned long long streams = 0;
-  int kernels = 0;  // that run
+  unsigned long long captured = 0;  // captures, so far
+  int kernels = 0;                  // that run
 };
 State& state() {
   static auto* const instance = new State;
@@ -111,12 +113,15 @@ cudaError_t give_back(const char* call, void* memory) {
   return cudaSuccess;
 }
 
-/// Adds `work` to what a stream does, or to what is captured of it.
-cudaError_t put(cudaStream_t stream, Work work) {
+/// Adds `work` to what a stream does, or to what is captured of it. Waits where the stream is far
+/// behind, as CUDA does (after a thousand or so).
+cudaError_t put(Lock& lock, cudaStream_t stream, Work work) {
+  constexpr std::size_t kMostBehind = 64;
   if (stream->capture) {
     stream->capture->nodes.push_back(std::move(work));
     return cudaSuccess;
   }
+  state().changed.wait(lock, [&] { return stream->queue.size() < kMostBehind; });
   stream->queue.push_back(std::move(work));
   state().changed.notify_all();
   return cudaSuccess;
@@ -236,8 +241,8 @@ cudaError_t cudaHostGetDevicePointer(void** seen, void* memory, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
-  const Lock lock(state().mutex);
-  return put(stream, [=] { std::memset(memory, value, bytes); });
+  Lock lock(state().mutex);
+  return put(lock, stream, [=] { std::memset(memory, value, bytes); });
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
@@ -245,7 +250,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (stream->capture && kind != cudaMemcpyDeviceToDevice) {
     return bad_call("a copy of the host's memory is captured", cudaErrorInvalidValue);
   }
-  put(stream, [=] { std::memcpy(to, from, bytes); });
+  put(lock, stream, [=] { std::memcpy(to, from, bytes); });
   // Of the host's memory, if it is not pinned: it may have changed afterwards.
   if (kind != cudaMemcpyDeviceToDevice) {
     state().changed.wait(lock, [&] { return stream->queue.empty(); });
@@ -299,17 +304,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const Lock lock(state().mutex);
+  Lock lock(state().mutex);
   event->capture = stream->capture;
   event->done = std::make_shared<bool>(stream->capture != nullptr);
   if (stream->capture) return cudaSuccess;
-  return put(stream, [done = event->done] {
+  return put(lock, stream, [done = event->done] {
     const Lock inner(state().mutex);
     *done = true;
   });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const Lock lock(state().mutex);
+  Lock lock(state().mutex);
   if (event->capture) {
     if (stream->capture && stream->capture != event->capture) {
       return bad_call("two captures are ordered", cudaErrorStreamCaptureMerge);
@@ -320,7 +325,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (stream->capture) {
     return bad_call("a captured stream waits for what is not", cudaErrorStreamCaptureIsolation);
   }
-  return put(stream, [done = event->done] {
+  return put(lock, stream, [done = event->done] {
     Lock inner(state().mutex);
     state().changed.wait(inner, [&] { return *done; });
   });
@@ -338,13 +343,13 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3, void** arguments, size_t,
                              cudaStream_t stream) {
-  const Lock lock(state().mutex);
-  return put(stream,
+  Lock lock(state().mutex);
+  return put(lock, stream,
              kernel(function, *static_cast<const tutti::device::Launch*>(arguments[0]), grid.x));
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  const Lock lock(state().mutex);
-  return put(stream, [=] { function(data); });
+  Lock lock(state().mutex);
+  return put(lock, stream, [=] { function(data); });
 }
 
 // --- Captures and graphs -------------------------------------------------------------------------
@@ -353,14 +358,24 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   std::swap(*mode, mode_of_thread);
   return cudaSuccess;
 }
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+#if CUDART_VERSION >= 13000
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t*, const cudaGraphNode_t**,
+                                     const cudaGraphEdgeData**, size_t*) {
+#else
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* id, cudaGraph_t*, const cudaGraphNode_t**,
+                                     size_t*) {
+#endif
   const Lock lock(state().mutex);
   *status = stream->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  if (stream->capture) *id = stream->capture->id;
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   const Lock lock(state().mutex);
-  stream->capture = std::make_shared<Capture>(Capture{std::this_thread::get_id(), mode, false, {}});
+  stream->capture = std::make_shared<Capture>(
+      Capture{std::this_thread::get_id(), mode, false, {}, state().captured++});
   state().captures.push_back(stream->capture);
   return cudaSuccess;
 }
@@ -387,8 +402,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  const Lock lock(state().mutex);
-  for (const Work& work : executable->nodes) put(stream, work);
+  Lock lock(state().mutex);
+  for (const Work& work : executable->nodes) put(lock, stream, work);
   return cudaSuccess;
 }
 
