@@ -162,7 +162,6 @@ void check_call(const Call& call, int rank, int ranks) {
     refuse(call, fmt::format("a timeout of {} ns is negative; 0 means Options::timeout",
                              call.timeout.count()));
   }
-  if (call.collective == Collective::barrier) return;
   if (!is_valid(call.type)) {
     refuse(call, fmt::format("{} is no data type", static_cast<int>(call.type)));
   }
@@ -171,8 +170,7 @@ void check_call(const Call& call, int rank, int ranks) {
     refuse(call, fmt::format("label {} is too large: the largest is {}", call.label,
                              Signature::kSplit - 1));
   }
-  const bool reduces = is_reduction(call.collective);
-  if (reduces && !is_valid(call.op.kind)) {
+  if (!is_valid(call.op.kind)) {
     refuse(call, fmt::format("{} is no reduction operator", static_cast<int>(call.op.kind)));
   }
   if (is_rooted(call.collective) && (call.root < 0 || call.root >= ranks)) {

@@ -130,6 +130,7 @@ void fail_all(const std::vector<Kept>& calls, const Error& error) {
     }
     group->liveness().fail({error.code(), rank, why});
   }
+  for (RankGroup* const group : all) group->wait_until_untouched();
 }
 
 /// Runs `calls` on this thread.

@@ -326,6 +326,7 @@ void Communicator::Impl::fail_with(const Error& thrown) {
         {thrown.code(), thrown.rank(), fmt::format("rank {}: {}", group->rank(), thrown.what())});
   }
   abort_on_device(*group);
+  group->wait_until_untouched();
   group->liveness().throw_failure();
 }
 

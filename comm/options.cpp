@@ -44,7 +44,11 @@ void Options::check() const {
                             algorithm));
   }
   device::protocols_from(cuda_protocols);
-  // Also where there will be no other hosts.
+  // Also those that nobody reads here: a job that grows to other hosts, or to devices, would fail
+  // then.
+  if (const auto unreadable = unreadable_settings(); !unreadable.empty()) {
+    throw Error(ErrorCode::invalid_argument, unreadable.front());
+  }
   if (const std::string asked = setting_text("TUTTI_TRANSPORT"); !asked.empty()) wire_named(asked);
   if (gpu < -1) {
     throw Error(ErrorCode::invalid_argument,

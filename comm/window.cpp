@@ -29,7 +29,6 @@ constexpr auto kBoardPatience = std::chrono::seconds(10);
 constexpr auto kWriterPatience = std::chrono::seconds(10);
 // Room for the news that a window has ended comes soon, where the peer lives.
 constexpr auto kRoomPatience = std::chrono::milliseconds(500);
-constexpr auto kLookForDead = std::chrono::milliseconds(50);
 
 std::uint64_t random_key() {
   std::random_device random;
@@ -62,6 +61,7 @@ Window::Impl::Impl(Communicator::Impl& its_comm, void* its_memory, std::size_t i
     comm->gather_cards(&mine, cards.data(), sizeof(Card));
     std::vector<std::uint32_t> errors;
     for (const Card& card : cards) errors.push_back(card.error);
+    if (std::ranges::any_of(errors, [](std::uint32_t e) { return e != 0; })) drop_boards(cards);
     agree(errors, error);
     std::uint32_t failed = 0;
     try {
@@ -125,6 +125,33 @@ Window::Impl::Card Window::Impl::prepare(void* its_memory) {
   return card;
 }
 
+/// A peer that has told of its board has sent it, unless it has taken it back, after a failure.
+SignalBoard Window::Impl::board_of(int r, const Card& card) const {
+  RankGroup& group = *comm->group;
+  const Deadline end = deadline_after(kBoardPatience);
+  for (;;) {
+    try {
+      return SignalBoard(
+          group.receive(r, card.key, SignalBoard::bytes(group.size()),
+                        std::min(end, deadline_after(std::chrono::milliseconds(50)))));
+    } catch (const Error&) {
+      group.liveness().throw_if_failed();
+      if (std::chrono::steady_clock::now() >= end) throw;
+    }
+  }
+}
+
+void Window::Impl::drop_boards(std::span<const Card> cards) const {
+  for (const int r : comm->group->ranks_here()) {
+    const Card& card = cards[static_cast<std::size_t>(r)];
+    if (r == rank || card.error != 0) continue;
+    try {
+      board_of(r, card);
+    } catch (const Error&) {  // the peer is gone
+    }
+  }
+}
+
 void Window::Impl::connect(int r, const Card& card) {
   RankGroup& group = *comm->group;
   Peer& peer = peers[static_cast<std::size_t>(r)];
@@ -134,12 +161,7 @@ void Window::Impl::connect(int r, const Card& card) {
     peer.far = &comm->far_windows->writer(r);
     return;
   }
-  if (r == rank) {
-    peer.board = board_;
-  } else {
-    peer.board = SignalBoard(group.receive(r, card.key, SignalBoard::bytes(group.size()),
-                                           deadline_after(kBoardPatience)));
-  }
+  peer.board = r == rank ? board_ : board_of(r, card);
   peer.writing = &peer.board.writing(rank);
   peer.light = card.light != 0 && light_;
   peer.doorbell = &group.control(r).doorbell;
@@ -253,30 +275,15 @@ void Window::Impl::tell_far_peers(WindowState state) {
 }
 
 void Window::Impl::wait_for_writers() {
-  RankGroup& group = *comm->group;
-  const auto begun = std::chrono::steady_clock::now();
-  auto next_look = begun + kLookForDead;
-  std::vector<int> dead;
-  for (const int r : group.ranks_here()) {
-    // After the fence: a writer that this does not see, sees the end. acquire: what it wrote is
-    // there.
-    while (board_.writing(r).load(std::memory_order_acquire) != 0) {
-      if (std::ranges::find(dead, r) != dead.end()) break;
-      const auto now = std::chrono::steady_clock::now();
-      if (now > next_look) {
-        dead = group.liveness().ending_ranks();
-        next_look = now + kLookForDead;
-      }
-      if (now - begun > kWriterPatience) {
-        log().warn(
-            "rank {}: window {} ends while rank {} has been writing to it for {} s; is that "
-            "process stopped?",
-            rank, number, r, kWriterPatience.count());
-        return;
-      }
-      pause_in_wait(begun);
-    }
-  }
+  // After the fence: a writer that this does not see, sees the end. acquire: what it wrote is
+  // there.
+  const auto writes = [&](int r) { return board_.writing(r).load(std::memory_order_acquire) != 0; };
+  const int stopped = comm->group->wait_while_busy(writes, kWriterPatience);
+  if (stopped < 0) return;
+  log().warn(
+      "rank {}: window {} ends while rank {} has been writing to it for {} s; is that "
+      "process stopped?",
+      rank, number, stopped, kWriterPatience.count());
 }
 
 Window::Window() = default;
@@ -309,9 +316,9 @@ void Window::close() {
   std::exception_ptr error;
   try {
     if (i.ended) {
-      throw Error(
-          ErrorCode::invalid_usage,
-          fmt::format("window {} of rank {} has ended with its communicator", i.number, i.rank));
+      throw Error(ErrorCode::invalid_usage,
+                  fmt::format("window {} of rank {} has ended, by itself or with its communicator",
+                              i.number, i.rank));
     }
     i.comm->check_process();
     // A kernel's failure, and the rest, as for any barrier.

@@ -86,7 +86,12 @@ void Window::Impl::check(const WindowCall& call, const char* question) const {
   };
   if (ended) {
     throw Error(ErrorCode::invalid_usage,
-                fmt::format("window {} of rank {} has ended with its communicator", number, rank));
+                fmt::format("window {} of rank {} has ended, by itself or with its communicator",
+                            number, rank));
+  }
+  if (call.kind > WindowCall::Kind::wait_signal) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} is no call of a window", static_cast<int>(call.kind)));
   }
   comm->check_process();
   comm->group->liveness().throw_if_failed();

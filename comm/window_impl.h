@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "collectives/execute/host/condition.h"
@@ -92,6 +93,9 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   };
   Card prepare(void* its_memory);
   void connect(int peer, const Card& card);
+  SignalBoard board_of(int peer, const Card& card) const;
+  /// Takes the boards that the peers have sent for a window that does not come to be.
+  void drop_boards(std::span<const Card> cards) const;
   /// Throws unless all ranks could do what they had to; `error`: why this one could not.
   void agree(std::span<const std::uint32_t> errors, const std::exception_ptr& error) const;
   void wait_for_writers();

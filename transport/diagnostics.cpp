@@ -161,7 +161,7 @@ std::string Diagnostics::progress_text(int peer) const {
   // An operation of more steps than there are bits for counts on into the next one's number, but is
   // the newest.
   const std::uint64_t operation = std::min(progress >> kStepBits, newest_sequence(c.records[0]));
-  if (operation == 0) return "no step of any operation";
+  if (operation == 0) return kNoProgress;
   return fmt::format("step {} of its operation #{}", progress - progress_of(operation, 0),
                      operation);
 }

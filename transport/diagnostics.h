@@ -58,6 +58,7 @@ class Diagnostics {
   int asked_end_of_line(int peer, std::chrono::steady_clock::time_point recently);
   /// "step 3 of its operation #12": the last one that rank `peer` has finished.
   std::string progress_text(int peer) const;
+  static constexpr const char* kNoProgress = "no step of any operation";
   /// " after step 3 of its operation #12", of a rank that is lost. "" where that is not known: of a
   /// rank on another host, unless it has answered within the last second.
   std::string last_progress_text(int peer);

@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/asymmetric_fence.h"
 #include "core/background.h"
+#include "core/log.h"
 #include "transport/host/pages.h"
 
 namespace tutti {
@@ -207,6 +209,50 @@ void RankGroup::refuse(std::uint64_t id, int because_of) {
   const int gone = because_of < 0 ? -1 : member(because_of);
   host_peers().refuse(id, gone);
   if (!one_host()) network_->refuse(id, gone);
+}
+
+int RankGroup::wait_while_busy(const std::function<bool(int)>& is_busy,
+                               std::chrono::milliseconds patience) {
+  constexpr auto kLookForDead = std::chrono::milliseconds(50);
+  const auto begun = std::chrono::steady_clock::now();
+  auto next_look = begun + kLookForDead;
+  std::vector<int> dead;
+  for (const int r : ranks_here()) {
+    while (is_busy(r) && std::ranges::find(dead, r) == dead.end()) {
+      const auto now = std::chrono::steady_clock::now();
+      if (now > next_look) {
+        dead = liveness_.ending_ranks();
+        next_look = now + kLookForDead;
+      }
+      if (now - begun > patience) return r;
+      pause_in_wait(begun);
+    }
+  }
+  return -1;
+}
+
+void RankGroup::wait_until_untouched() {
+  constexpr auto kPatience = std::chrono::seconds(2);
+  if (was_touched_) return;
+  // A rank that this does not see sees the failure.
+  heavy_fence();
+  // acquire: what it has written is there.
+  const auto touches = [&](int r) {
+    return r != rank() && control(r).touches.load(std::memory_order_acquire) != 0;
+  };
+  int stopped = -1;
+  try {
+    stopped = wait_while_busy(touches, kPatience);
+  } catch (const Error&) {  // the process exits, or its user does not want to wait
+    return;
+  }
+  if (stopped < 0) return;
+  was_touched_ = true;
+  log().warn(
+      "rank {}: a call has failed, but rank {} ({}) still reads or writes this rank's memory for "
+      "it; "
+      "is that process stopped? When it goes on, it may change the buffers of that call",
+      rank(), stopped, process_text(stopped));
 }
 
 // --- For people ----------------------------------------------------------------------------------

@@ -9,6 +9,8 @@
 // A RankGroup joins the ranks and holds the parts; code that needs one part takes that part.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -57,6 +59,14 @@ class RankGroup : public Members {
   /// The way to the other hosts; null: there are none.
   Network* network() const { return network_.get(); }
   const std::shared_ptr<Network>& shared_network() const { return network_; }
+  /// Returns when no rank of this host that is busy, as `is_busy` says of each, is so any more;
+  /// dead ranks are not. After `patience`: a rank that still is; else -1.
+  int wait_while_busy(const std::function<bool(int)>& is_busy, std::chrono::milliseconds patience);
+  /// When the communicator has failed: returns when no rank of this host reads or writes this one's
+  /// memory, and then none will. A rank that is stopped meanwhile is waited for 2 s, and named in a
+  /// warning.
+  void wait_until_untouched();
+
   /// Of links to and from other hosts: takes in what has come, and sends on what was left.
   void poll_network() {
     if (!one_host()) network_->poll();
@@ -106,6 +116,7 @@ class RankGroup : public Members {
   Liveness liveness_;
   std::unique_ptr<Links> links_;
   bool cma_everywhere_ = true;
+  std::atomic<bool> was_touched_{false};  // by a rank that is stopped
 };
 
 }  // namespace tutti

@@ -170,6 +170,14 @@ TEST(BadInput, IsRefusedAndHarmsNothing) {
     const std::vector<std::size_t> overlapping = {0, 1};
     refused([&] { c.all_gather_v(a.data(), b.data(), two, overlapping, DataType::float32); });
     refused([&] { c.run({.collective = static_cast<Collective>(200)}); });
+    // What a call does not use has to make sense, too.
+    refused([&] { c.run({.collective = Collective::barrier, .type = static_cast<DataType>(99)}); });
+    refused([&] { c.run({.collective = Collective::barrier, .label = 65535}); });
+    refused([&] { c.run({.collective = Collective::barrier, .compressed = true}); });
+    refused([&] {
+      c.run({Collective::broadcast, a.data(), b.data(), 4, DataType::float32,
+             static_cast<ReduceKind>(9)});
+    });
     c.all_reduce(a.data(), b.data(), 64, DataType::float32);
     for (const float v : b) ASSERT_EQ(v, 2.0F);
   });

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/window.h"
 #include "core/memory.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/variable.h"
@@ -47,6 +48,21 @@ void cycle() {
 }
 
 int cycles() { return test::number_from("TUTTI_TEST_CYCLES", 200); }
+
+TEST(Leaks, WindowsThatFail) {
+  const test::Variable variable("TUTTI_APART", "1");
+  std::vector<std::size_t> files;
+  test::run_thread_ranks(3, [&](Communicator& c) {
+    for (int i = 0; i < 20; ++i) {
+      const auto opens = [&] { c.window(c.rank() == 1 ? std::size_t{1} << 55 : 4096); };
+      EXPECT_NE(test::error_of(opens).code(), ErrorCode{});
+      c.barrier();
+      if (c.rank() == 0) files.push_back(usage().files);
+      c.barrier();
+    }
+  });
+  EXPECT_EQ(files.back(), files.front());
+}
 
 TEST(Leaks, CreateSplitDestroy) {
   for (int i = 0; i < 20; ++i) cycle();

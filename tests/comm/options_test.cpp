@@ -85,6 +85,16 @@ TEST(Options, ATransportThatDoesNotExistIsRefusedOnOneHostToo) {
       << e.what();
 }
 
+TEST(Options, ASettingThatIsNotUsedIsReadNevertheless) {
+  for (const std::string name :
+       {"TUTTI_TCP_STREAMS", "TUTTI_VERBS_TIMEOUT", "TUTTI_PEER_TIMEOUT"}) {
+    const Environment setting({std::pair(name, std::string("abc"))});
+    const Error e = error_of([] { Communicator::create_local(2); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument) << name;
+    EXPECT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
+  }
+}
+
 TEST(Options, TheLongestTimeoutsAreNotOverAtOnce) {
   Options options;
   options.timeout = options.report_after = options.rendezvous_timeout = nanoseconds::max();

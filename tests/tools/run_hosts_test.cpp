@@ -243,6 +243,8 @@ TEST_F(RunOnHosts, WrongUseIsStatus2AndASentence) {
       {"-H", "-oProxyCommand=x", "true"},
       {"-H", "a", "--hostfile", "b", "true"},
       {"--hostfile", "/no/file", "true"},
+      {"--hostfile", "/tmp", "true"},
+      {"--hostfile", "/dev/zero", "true"},
       {"-H", "a", "--launcher", " ", "true"},
       {"-H", "a", "--fan-out", "0", "true"},
       {"true"},

@@ -26,6 +26,7 @@ namespace {
 
 constexpr int kMostSlots = 100'000;
 constexpr std::size_t kMostNodes = 100'000;
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a file
 constexpr std::size_t kLongestName = 320;  // DNS has names of 253, users have names, too
 
 [[noreturn]] void refuse_hosts(const std::string& why) {
@@ -154,10 +155,20 @@ std::vector<JobHost> hosts_in_list(std::string_view list) {
 
 std::vector<JobHost> hosts_in_file(const std::string& path) {
   std::ifstream file(path);
-  if (!file) refuse_hosts(fmt::format("cannot read the list of hosts {}", path));
+  std::string text(kMostBytes + 1, '\0');
+  // (A folder can be opened, and not be read.)
+  if (!file || (file.read(text.data(), static_cast<std::streamsize>(text.size())), file.bad())) {
+    refuse_hosts(fmt::format("cannot read the list of hosts {}", path));
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostBytes) {
+    refuse_hosts(
+        fmt::format("{} has more than {} MiB, so it is no list of hosts", path, kMostBytes >> 20));
+  }
+  std::istringstream lines(std::move(text));
   std::vector<JobHost> hosts;
   int number = 0;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(lines, line);) {
     ++number;
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name, word;
@@ -180,7 +191,6 @@ std::vector<JobHost> hosts_in_file(const std::string& path) {
       refuse_hosts(fmt::format("{}, line {}: {}", path, number, error.what()));
     }
   }
-  if (file.bad()) refuse_hosts(fmt::format("cannot read the list of hosts {}", path));  // a folder
   if (hosts.empty()) refuse_hosts(fmt::format("there is no host in {}", path));
   return hosts;
 }

@@ -61,7 +61,8 @@ struct alignas(4096) ControlBlock {
   Nameplate nameplate;  // first, where a program that looks from outside finds it
   alignas(kCacheLine) Doorbell doorbell;
   alignas(kCacheLine) std::atomic<std::uint64_t> progress;  // see progress_of()
-  std::atomic<std::uint32_t> core;  // 1 + where it waited last, if ranks share cores; 0: unknown
+  std::atomic<std::uint32_t> touches;  // 1: it reads or writes other ranks' memory now
+  std::atomic<std::uint32_t> core;     // 1 + where it waited last, if ranks share cores; 0: unknown
   // Of a wait that takes long: 1 + the rank it is for, and when it has last looked (steady clock,
   // ns).
   std::atomic<std::uint32_t> waits_for;

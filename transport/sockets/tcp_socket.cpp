@@ -1,6 +1,7 @@
 #include "transport/sockets/tcp_socket.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -16,6 +17,8 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -117,11 +120,11 @@ bool names_interface(std::string_view list, std::string_view interface) {
 
 SocketAddress own_address(const SocketAddress& towards, const std::string& interfaces) {
   if (!interfaces.empty()) {
-    std::string there;
+    std::set<std::string> there;
     // Of the family that the ranks meet in, if the interface has such an address.
     std::optional<SocketAddress> other;
     for (const auto& [name, address, carrier, prefix] : own_addresses()) {
-      if (!there.ends_with(name)) there += (there.empty() ? "" : ", ") + name;
+      there.insert(name);
       if (!names_interface(interfaces, name)) continue;
       if (is_link_local(address)) continue;
       if (address.family() == towards.family()) return address;
@@ -133,7 +136,7 @@ SocketAddress own_address(const SocketAddress& towards, const std::string& inter
         fmt::format(
             "\"{}\" (TUTTI_SOCKET_IFNAME, or NCCL_SOCKET_IFNAME) names no interface that is "
             "up and has an address; there are: {}",
-            interfaces, there));
+            interfaces, fmt::join(there, ", ")));
   }
   // A datagram socket that is connected sends nothing, but has the address that the route says.
   const FileDescriptor probe(::socket(towards.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));

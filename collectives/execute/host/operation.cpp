@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/asymmetric_fence.h"
 #include "core/compressed.h"
 #include "core/memory.h"
 #include "core/wide.h"
@@ -330,9 +331,38 @@ void Operation::combine_elements(const Move& m, std::size_t destinations, std::s
   }
 }
 
+/// Says that this rank reads or writes other ranks' memory, for as long as it lives. Throws where
+/// the communicator has failed: then they take their memory back
+/// (RankGroup::wait_until_untouched()).
+class Operation::Touching {
+ public:
+  explicit Touching(Operation& operation) : touches_(operation.control_.touches) {
+    if (!operation.light_) operation.light_ = join_heavy_fences();
+    if (*operation.light_) {
+      touches_.store(1, std::memory_order_relaxed);
+      light_fence();
+    } else {
+      touches_.exchange(1, std::memory_order_seq_cst);
+    }
+    if (!operation.liveness_.failed()) return;
+    stop();
+    operation.liveness_.throw_failure();
+  }
+  ~Touching() { stop(); }
+  Touching(const Touching&) = delete;
+  Touching& operator=(const Touching&) = delete;
+
+ private:
+  /// release: all loads and stores before it have been done.
+  void stop() { touches_.store(0, std::memory_order_release); }
+
+  std::atomic<std::uint32_t>& touches_;
+};
+
 void Operation::move_remote(const Action& action, const Move& m, std::size_t shift, bool plain,
                             CombineOptions& options) {
   const bool copies = find_targets(action, m, shift);
+  const Touching touching(*this);
   void** const destinations = room(destinations_, m.destinations);
   Source* const from = room(sources_, m.sources);
   for (std::size_t k = 0; k < m.destinations; ++k) destinations[k] = targets_[k].pointer;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -206,6 +207,7 @@ class Operation {
   void move_combined(const Action& action, const Move& move, std::size_t shift, bool plain);
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
+  class Touching;
   /// After other ranks' memory was read: throws where the communicator has failed. A rank that has
   /// left its call because of a failure may have changed the memory meanwhile.
   void check_still_valid() const {
@@ -256,6 +258,7 @@ class Operation {
   ControlBlock& control_ = group_.control();
   Workspace& workspace_;
   const bool spans_hosts_ = !group_.one_host();
+  std::optional<bool> light_;        // a light_fence() is enough; unknown before it is needed
   std::vector<SendLink> far_sends_;  // to other hosts, of the binding at hand
   std::size_t unrung_ = 0;           // bytes published there, without a doorbell
   std::vector<Doorbell*> unrung_doorbells_;

@@ -36,9 +36,12 @@ std::string duration_text(std::chrono::nanoseconds d) {
 std::string report(RankGroup& group, const Awaited& a, const std::string& doing, int late,
                    Time::duration waited) {
   const auto newest = [&](int rank) {
-    return a.calls == CallsOn::host
-               ? "last finished step is " + group.diagnostics().progress_text(rank)
-               : "newest collective on GPU memory is " + newest_text(group.control(rank), a.calls);
+    if (a.calls == CallsOn::gpu) {
+      return "newest collective on GPU memory is " + newest_text(group.control(rank), a.calls);
+    }
+    const std::string progress = group.diagnostics().progress_text(rank);
+    return progress == Diagnostics::kNoProgress ? "first collective here is still to come"
+                                                : "last finished step is " + progress;
   };
   std::string text = fmt::format("rank {} has ", group.rank());
   text += a.where.empty()
@@ -121,7 +124,8 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
     group.liveness().fail(
         {ErrorCode::timed_out, culprit,
          fmt::format("{}: the timeout of {} has passed{}", report(group, a, doing, culprit, waited),
-                     duration_text(timeout), timeout == policy.timeout ? " (TUTTI_TIMEOUT)" : "")});
+                     duration_text(timeout),
+                     timeout == policy.timeout ? " (Options::timeout, TUTTI_TIMEOUT)" : "")});
   } else if (!still.reported && policy.report_after.count() > 0 && waited > policy.report_after) {
     still.reported = true;
     log().warn("{}; still waiting", report(group, a, doing, late(), waited));
