@@ -165,6 +165,9 @@ void check_call(const Call& call, int rank, int ranks) {
   if (!is_valid(call.type)) {
     refuse(call, fmt::format("{} is no data type", static_cast<int>(call.type)));
   }
+  if (call.collective == Collective::barrier && call.count != 0) {
+    refuse(call, fmt::format("it has a count of {}, but moves nothing", call.count));
+  }
   if (call.compressed) check_compressed(call);
   if (call.label > Signature::kReleaseMemory) {
     refuse(call, fmt::format("label {} is too large: the largest is {}", call.label,

@@ -144,10 +144,6 @@ void run_here(const std::vector<Kept>& calls) {
         k.condition ? SeriesKey{-1, false, k.condition.get()} : SeriesKey::of(k.call());
     series.try_emplace({k.impl, key}, *k.impl, key, &memory).first->second.add(k.call());
   }
-  std::pmr::list<Communicator::Impl::OnlyCaller> callers(&memory);
-  for (const auto& [key, s] : series) {  // in the order of communicators
-    if (callers.empty() || !callers.back().is_of(*key.first)) callers.emplace_back(*key.first);
-  }
   std::pmr::vector<Job*> jobs(&memory);
   for (auto& [key, s] : series) {
     if (s.start_first()) jobs.push_back(&s);
@@ -201,10 +197,7 @@ void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& cal
 }
 
 void run_together(std::vector<Kept>& calls, const std::vector<KeptOfWindow>& window_calls) {
-  for (const Kept& k : calls) {
-    k.impl->check_process();  // since fork(), perhaps
-    k.impl->check_only_caller();
-  }
+  for (const Kept& k : calls) k.impl->check_process();  // since fork(), perhaps
   // Where the engine's thread has one of these communicators, it runs the group as well: beside
   // what was started before.
   const bool started =
@@ -212,6 +205,20 @@ void run_together(std::vector<Kept>& calls, const std::vector<KeptOfWindow>& win
       std::ranges::any_of(window_calls, [](const KeptOfWindow& k) {
         return !k.window->ended && k.window->comm->has_started();
       });
+  // Before anything has begun: another thread's call goes on where this throws.
+  std::array<std::byte, 512> room;
+  std::pmr::monotonic_buffer_resource memory(room.data(), room.size());
+  std::pmr::list<Communicator::Impl::OnlyCaller> callers(&memory);
+  const auto call_alone = [&](Communicator::Impl& impl) {
+    const auto is_its = [&](const auto& caller) { return caller.is_of(impl); };
+    if (std::ranges::none_of(callers, is_its)) callers.emplace_back(impl);
+  };
+  if (!started) {
+    for (const Kept& k : calls) call_alone(*k.impl);
+    for (const KeptOfWindow& k : window_calls) {
+      if (!k.window->ended) call_alone(*k.window->comm);
+    }
+  }
   std::vector<Future> futures;
   try {
     issue(window_calls, calls);

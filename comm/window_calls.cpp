@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -27,11 +28,11 @@ constexpr std::uint64_t kMostSignals = std::uint64_t{1} << 40;
 class Writing {
  public:
   explicit Writing(const Window::Impl::Peer& peer) : writing_(*peer.writing) {
+    writing_.store(1, std::memory_order_relaxed);
     if (peer.light) {
-      writing_.store(1, std::memory_order_relaxed);
       light_fence();
     } else {
-      writing_.exchange(1, std::memory_order_seq_cst);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
     }
     is_open_ = peer.board.state(std::memory_order_seq_cst) == WindowState::open;
   }
@@ -210,6 +211,9 @@ void Window::Impl::refuse_to_wait(const WindowCall& call) const {
 
 void Window::Impl::run(const WindowCall& call) {
   refuse_to_wait(call);
+  // From here on: what is issued is not taken back.
+  std::optional<Communicator::Impl::OnlyCaller> only;
+  if (!comm->has_started()) only.emplace(*comm);
   look_for(call);
   if (std::unique_ptr<Condition> left = issue(call)) wait_for(std::move(left), call.timeout);
 }
@@ -220,7 +224,6 @@ void Window::Impl::wait_for(std::unique_ptr<Condition> condition,
   if (comm->has_started()) {
     return comm->started->wait_for(Future(comm->started->start(call)));
   }
-  const Communicator::Impl::OnlyCaller only(*comm);
   comm->or_fail([&] { run_to_completion(call->operation, call->binding, comm->policy); });
   if (const auto error = call->condition->error()) throw Error(*error);
 }
@@ -252,13 +255,14 @@ Future Window::run_or_start(const WindowCall& call, const std::atomic<int>& want
     return {};
   }
   i.refuse_to_wait(call);
+  std::optional<Communicator::Impl::OnlyCaller> only;
+  if (!i.comm->has_started()) only.emplace(*i.comm);
   i.look_for(call);
   std::unique_ptr<Condition> left = i.issue(call);
   if (!left) return {};
   auto waiting = std::make_shared<ConditionCall>(*i.comm, std::move(left), call.timeout);
   if (!i.comm->has_started()) {
     bool is_over = false;
-    const Communicator::Impl::OnlyCaller only(*i.comm);
     i.comm->or_fail([&] {
       Job job(waiting->operation, i.comm->policy);
       job.start(waiting->binding);
@@ -279,6 +283,7 @@ Future Window::start(const WindowCall& call) {
     throw Error(ErrorCode::invalid_usage,
                 "start() inside of a group(): calls of a group are blocking ones");
   }
+  i.comm->check_only_caller();
   std::unique_ptr<Condition> left = i.issue(call);
   if (!left) return {};
   auto waiting = std::make_shared<ConditionCall>(*i.comm, std::move(left), call.timeout);

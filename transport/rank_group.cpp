@@ -14,6 +14,7 @@
 #include "core/asymmetric_fence.h"
 #include "core/background.h"
 #include "core/log.h"
+#include "core/wait.h"
 #include "transport/host/pages.h"
 
 namespace tutti {
@@ -214,19 +215,20 @@ void RankGroup::refuse(std::uint64_t id, int because_of) {
 int RankGroup::wait_while_busy(const std::function<bool(int)>& is_busy,
                                std::chrono::milliseconds patience) {
   constexpr auto kLookForDead = std::chrono::milliseconds(50);
-  const auto begun = std::chrono::steady_clock::now();
-  auto next_look = begun + kLookForDead;
+  const Deadline end = deadline_after(patience);
+  auto next_look = deadline_after(kLookForDead);
   std::vector<int> dead;
   for (const int r : ranks_here()) {
-    while (is_busy(r) && std::ranges::find(dead, r) == dead.end()) {
-      const auto now = std::chrono::steady_clock::now();
-      if (now > next_look) {
+    const auto is_over = [&] {
+      if (!is_busy(r) || std::ranges::find(dead, r) != dead.end()) return true;
+      if (std::chrono::steady_clock::now() > next_look) {
         dead = liveness_.ending_ranks();
-        next_look = now + kLookForDead;
+        next_look = deadline_after(kLookForDead);
       }
-      if (now - begun > patience) return r;
-      pause_in_wait(begun);
-    }
+      return false;
+    };
+    // Also on a thread that must stop: what it frees next is not to be touched.
+    if (!wait_until(end, is_over, OnStop::goes_on)) return r;
   }
   return -1;
 }
@@ -240,12 +242,7 @@ void RankGroup::wait_until_untouched() {
   const auto touches = [&](int r) {
     return r != rank() && control(r).touches.load(std::memory_order_acquire) != 0;
   };
-  int stopped = -1;
-  try {
-    stopped = wait_while_busy(touches, kPatience);
-  } catch (const Error&) {  // the process exits, or its user does not want to wait
-    return;
-  }
+  const int stopped = wait_while_busy(touches, kPatience);
   if (stopped < 0) return;
   was_touched_ = true;
   log().warn(

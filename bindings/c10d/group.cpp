@@ -78,18 +78,24 @@ WorkPointer Backend::endCoalescing() {
   const std::vector<WorkPointer>& works = ended.mapped();
   if (works.empty()) return nullptr;
   const Tensors::size_type parts = works.size();
+  const auto device = [](const WorkPointer& work) {
+    return static_cast<Work&>(*work).operation().device;
+  };
+  std::vector<WorkPointer> on_gpu;
+  for (const WorkPointer& work : works) {
+    if (!device(work).is_cpu()) on_gpu.push_back(work);
+  }
+  if (!on_gpu.empty()) {
+    translated([&] { put_on_stream(on_gpu); }, [this](const Error& error) { hears(error); });
+  }
   Operation o(::c10d::OpType::COALESCED, "tutti:coalesced",
-              static_cast<Work&>(*works.front()).operation().device);
+              device(on_gpu.empty() ? works.front() : on_gpu.front()));
   for (const WorkPointer& work : works) {
     const Tensors results = work->result();
     o.results.insert(o.results.end(), results.begin(), results.end());
   }
-  const bool on_gpu = !o.device.is_cpu();
-  if (on_gpu) {
-    translated([&] { put_on_stream(works); }, [this](const Error& error) { hears(error); });
-  }
   auto all = make_work(std::move(o), options_->timeout, static_cast<int>(parts));
-  if (on_gpu) all->record_event();
+  if (!on_gpu.empty()) all->record_event();
   for (const WorkPointer& work : works) static_cast<Work&>(*work).then_end(all);
   return all;
 }

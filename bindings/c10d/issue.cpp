@@ -184,10 +184,15 @@ void Backend::put_on_stream(std::span<const WorkPointer> works) {
       }
     }
   };
-  if (works.size() > 1) {
-    group(put);
-  } else {
-    put();
+  try {
+    if (works.size() > 1) {
+      group(put);
+    } else {
+      put();
+    }
+  } catch (const Error& error) {
+    for (const WorkPointer& work : works) static_cast<Work&>(*work).end(error);
+    throw;
   }
   for (const WorkPointer& work : works) {
     static_cast<Work&>(*work).record_event();

@@ -173,6 +173,7 @@ TEST(BadInput, IsRefusedAndHarmsNothing) {
     // What a call does not use has to make sense, too.
     refused([&] { c.run({.collective = Collective::barrier, .type = static_cast<DataType>(99)}); });
     refused([&] { c.run({.collective = Collective::barrier, .label = 65535}); });
+    refused([&] { c.run({.collective = Collective::barrier, .count = SIZE_MAX}); });
     refused([&] { c.run({.collective = Collective::barrier, .compressed = true}); });
     refused([&] {
       c.run({Collective::broadcast, a.data(), b.data(), 4, DataType::float32,

@@ -328,6 +328,8 @@ TEST_P(SharedCommunicator, ASecondThreadIsToldAndTheFirstGoesOn) {
           [&] { c.run_or_start(all_reduce(x), wanted); },
           [&] { c.split(0, 0); },
           [&] { window.wait_signal(1); },
+          [&] { window.run_or_start({.kind = WindowCall::Kind::wait_signal, .peer = 1}, wanted); },
+          [&] { group([&] { window.wait_signal(1); }); },
           [&] {
             group([&] {
               c.run(send(x, 1));
@@ -345,8 +347,10 @@ TEST_P(SharedCommunicator, ASecondThreadIsToldAndTheFirstGoesOn) {
       told = true;
     } else {
       while (!told) std::this_thread::sleep_for(1ms);
+      window.signal(0);
       c.run(send(m, 0));
     }
+    if (c.rank() == 0) window.wait_signal(1);  // those that were refused have not taken it
     Communicator part = c.split(0, c.rank());
     part.run(all_reduce(x));
     EXPECT_EQ(x, sum_of(2, x.size()));

@@ -338,11 +338,11 @@ class Operation::Touching {
  public:
   explicit Touching(Operation& operation) : touches_(operation.control_.touches) {
     if (!operation.light_) operation.light_ = join_heavy_fences();
+    touches_.store(1, std::memory_order_relaxed);
     if (*operation.light_) {
-      touches_.store(1, std::memory_order_relaxed);
       light_fence();
     } else {
-      touches_.exchange(1, std::memory_order_seq_cst);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
     }
     if (!operation.liveness_.failed()) return;
     stop();
@@ -365,16 +365,32 @@ void Operation::move_remote(const Action& action, const Move& m, std::size_t shi
   const Touching touching(*this);
   void** const destinations = room(destinations_, m.destinations);
   Source* const from = room(sources_, m.sources);
-  for (std::size_t k = 0; k < m.destinations; ++k) destinations[k] = targets_[k].pointer;
-  for (std::size_t k = 0; k < m.sources; ++k) from[k] = {targets_[m.destinations + k].pointer};
-  if (m.scaled && scales_) scale_sources(m);
-  if (!copies) {
-    combine_move(action, m, plain, options);
-  } else {
+  const auto address = [&](std::size_t shifted) {
+    const auto at = [&](std::size_t k) {
+      return targets_[k].pointer == nullptr ? nullptr : targets_[k].pointer + shifted;
+    };
+    for (std::size_t k = 0; k < m.destinations; ++k) destinations[k] = at(k);
+    for (std::size_t k = 0; k < m.sources; ++k) from[k] = {at(m.destinations + k)};
+    if (m.scaled && scales_) scale_sources(m);
+  };
+  address(0);
+  if (copies) {
     if (stream_ && action.sends.empty()) options.stream = m.destinations;
     move_through_copies(m, options);
+    return check_still_valid();
   }
-  check_still_valid();
+  // In pieces, as a failure has to wait for the one at hand. (Other formats have short moves.)
+  const std::size_t piece = m.format == Format::plain ? kTouchedBytes / element_ : m.elements;
+  Move part = m;
+  for (std::size_t done = 0;;) {
+    part.elements = std::min(piece, m.elements - done);
+    CombineOptions now = options;
+    combine_move(action, part, plain, now);
+    check_still_valid();
+    done += part.elements;
+    if (done == m.elements) return;
+    address(done * element_);
+  }
 }
 
 inline void Operation::combine_move(const Action& action, const Move& m, bool plain,

@@ -208,6 +208,8 @@ class Operation {
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
   class Touching;
+  /// Of other ranks' memory, between two looks whether the communicator has failed.
+  static constexpr std::size_t kTouchedBytes = std::size_t{8} << 20;
   /// After other ranks' memory was read: throws where the communicator has failed. A rank that has
   /// left its call because of a failure may have changed the memory meanwhile.
   void check_still_valid() const {

@@ -233,13 +233,20 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
   const bool plain = move.sources == 1 && sources_[0].prescale == Prescale::none &&
                      !options.divide_result && move.format == Format::plain;
   const Target& from = targets_[m];
-  if (plain && m == 1 && from.peer >= 0 && targets_[0].peer < 0) {
-    return copy_unless_lost(liveness_,
-                            [&] { cma_read(pid(from), targets_[0].pointer, from.remote, bytes); });
-  }
-  if (plain && m == 1 && from.peer < 0 && targets_[0].peer >= 0) {
-    return copy_unless_lost(
-        liveness_, [&] { cma_write(pid(targets_[0]), from.pointer, targets_[0].remote, bytes); });
+  const Target& to = targets_[0];
+  if (plain && m == 1 && (from.peer >= 0) != (to.peer >= 0)) {
+    for (std::size_t at = 0; at < bytes; at += kTouchedBytes) {
+      const std::size_t length = std::min(kTouchedBytes, bytes - at);
+      copy_unless_lost(liveness_, [&] {
+        if (from.peer >= 0) {
+          cma_read(pid(from), to.pointer + at, from.remote + at, length);
+        } else {
+          cma_write(pid(to), from.pointer + at, to.remote + at, length);
+        }
+      });
+      check_still_valid();
+    }
+    return;
   }
   // Where `at` is, in bytes of plain elements, in a wide operand. (The remote ones are plain.)
   const auto place = [&](std::size_t k, std::size_t at) {
@@ -278,6 +285,7 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
       if (t.peer < 0) continue;
       copy_unless_lost(liveness_, [&] { cma_write(pid(t), result, t.remote + at, length); });
     }
+    check_still_valid();
   }
 }
 
