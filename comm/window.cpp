@@ -134,9 +134,9 @@ SignalBoard Window::Impl::board_of(int r, const Card& card) const {
       return SignalBoard(
           group.receive(r, card.key, SignalBoard::bytes(group.size()),
                         std::min(end, deadline_after(std::chrono::milliseconds(50)))));
-    } catch (const Error&) {
+    } catch (const Error& e) {
       group.liveness().throw_if_failed();
-      if (std::chrono::steady_clock::now() >= end) throw;
+      if (e.code() == ErrorCode::aborted || std::chrono::steady_clock::now() >= end) throw;
     }
   }
 }
