@@ -157,8 +157,8 @@ class DeviceTeam {
   std::atomic<int> joined_{0};  // ranks; written with DeviceTeams' mutex
   std::mutex mutex_;            // of what follows
   std::set<std::pair<int, const RankPlan*>> linked_;
-  std::map<Series, std::array<device::Mark, 2>>
-      newest_;  // that runs; that was recorded into a graph
+  // The newest work that runs, and the newest that was recorded into a graph.
+  std::map<Series, std::array<device::Mark, 2>> newest_;
   std::vector<std::vector<Launched>> launched_;
   std::vector<std::uint64_t> launches_;
 };

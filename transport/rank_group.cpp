@@ -247,8 +247,7 @@ void RankGroup::wait_until_untouched() {
   was_touched_ = true;
   log().warn(
       "rank {}: a call has failed, but rank {} ({}) still reads or writes this rank's memory for "
-      "it; "
-      "is that process stopped? When it goes on, it may change the buffers of that call",
+      "it; is that process stopped? When it goes on, it may change the buffers of that call",
       rank(), stopped, process_text(stopped));
 }
 

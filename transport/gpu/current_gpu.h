@@ -14,8 +14,9 @@ namespace tutti {
 /// named no GPU, and count as GPU 0's.)
 class CurrentGpu {
  public:
-  explicit CurrentGpu(int ordinal) : ordinal_(ordinal), before_(current_gpu()) {
-    if (gpu_of_thread() == ordinal) return;
+  explicit CurrentGpu(int ordinal) : ordinal_(ordinal), before_(gpu_of_thread()) {
+    if (before_ == ordinal) return;
+    if (before_ < 0) before_ = current_gpu();
     check_cuda(cudaSetDevice(ordinal), fmt::format("GPU {}", ordinal));
   }
   ~CurrentGpu() {

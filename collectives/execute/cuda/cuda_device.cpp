@@ -46,6 +46,38 @@ static_assert(kKernels.size() == kDataTypes);
 
 }  // namespace
 
+/// Events that nobody uses any more: to make one takes a while.
+class CudaDevice::FreeEvents : public std::enable_shared_from_this<FreeEvents> {
+ public:
+  FreeEvents() = default;
+  FreeEvents(const FreeEvents&) = delete;
+  FreeEvents& operator=(const FreeEvents&) = delete;
+  ~FreeEvents() {
+    for (const cudaEvent_t event : free_) cudaEventDestroy(event);
+  }
+  Event take() {
+    cudaEvent_t event = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        event = free_.back();
+        free_.pop_back();
+      }
+    }
+    if (event == nullptr) {
+      check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    }
+    return {event, [pool = shared_from_this()](void* e) {
+              const std::lock_guard lock(pool->mutex_);
+              pool->free_.push_back(static_cast<cudaEvent_t>(e));
+            }};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
 const void* kernel_of(DataType type, KernelKind kind) {
   return kKernels[static_cast<std::size_t>(type)](kind);
 }
@@ -56,7 +88,8 @@ int current_cuda_device() {
   return ordinal;
 }
 
-CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
+CudaDevice::CudaDevice(int ordinal)
+    : ordinal_(ordinal), free_events_(std::make_shared<FreeEvents>()) {
   std::string why;
   const int devices = gpu_count(&why);
   if (ordinal < 0 || ordinal >= devices) {
@@ -176,7 +209,7 @@ void CudaDevice::copy(std::byte* to, const std::byte* from, std::size_t bytes, S
 
 void CudaDevice::order(Stream first, Stream then) {
   if (first == then) return;
-  order(record(first), then);  // the event goes once it has happened
+  order(record(first), then);
 }
 
 Device::Reach CudaDevice::reach(const Identity& other) {
@@ -219,7 +252,7 @@ std::shared_ptr<void> CudaDevice::make_stream() {
 
 Event CudaDevice::record(Stream stream) {
   const CurrentGpu current(ordinal_);
-  Event event = make_event();
+  Event event = free_events_->take();
   check_cuda(cudaEventRecord(event_of(event), stream_of(stream)), "cudaEventRecord");
   return event;
 }

@@ -83,8 +83,7 @@ class CudaDevice : public Device {
   std::mutex mutex_;
   void* aside_ = nullptr;  // cudaStream_t
   class FreeEvents;
-  static std::shared_ptr<FreeEvents> make_free_events();
-  std::shared_ptr<FreeEvents> free_events_ = make_free_events();
+  std::shared_ptr<FreeEvents> free_events_;
   // By owner and the stream's number, which no later stream has.
   std::map<std::pair<const void*, std::uint64_t>, Event> noted_;
   std::vector<Stream> unnoted_;  // of launches since

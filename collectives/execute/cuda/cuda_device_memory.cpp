@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "collectives/execute/cuda/cuda_device.h"
@@ -155,58 +156,16 @@ void CudaDevice::flush_rdma_writes() {
   tutti::flush_rdma_writes();
 }
 
-/// Events that nobody uses any more: to make one takes a while.
-class CudaDevice::FreeEvents : public std::enable_shared_from_this<FreeEvents> {
- public:
-  FreeEvents() = default;
-  FreeEvents(const FreeEvents&) = delete;
-  FreeEvents& operator=(const FreeEvents&) = delete;
-  ~FreeEvents() {
-    for (const cudaEvent_t event : free_) cudaEventDestroy(event);
-  }
-  Event take() {
-    cudaEvent_t event = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!free_.empty()) {
-        event = free_.back();
-        free_.pop_back();
-      }
-    }
-    if (event == nullptr) {
-      check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    }
-    return {event, [pool = shared_from_this()](void* e) {
-              const std::lock_guard lock(pool->mutex_);
-              pool->free_.push_back(static_cast<cudaEvent_t>(e));
-            }};
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<cudaEvent_t> free_;
-};
-
-std::shared_ptr<CudaDevice::FreeEvents> CudaDevice::make_free_events() {
-  return std::make_shared<FreeEvents>();
-}
-
 Mark CudaDevice::note(Stream stream, const void* owner) {
   const CurrentGpu current(ordinal_);
   const StreamPlace at = place(stream);
-  if (at.capture != 0) {
-    forget_unnoted(stream);
-    return {at, record(stream)};
+  Event event = record(stream);  // without the mutex, as it may wait as a launch does
+  if (at.capture == 0) {
+    const std::lock_guard lock(mutex_);
+    noted_[{owner, at.stream}] = event;
   }
-  Event event = free_events_->take();
-  // Without the mutex, as it may wait as a launch does.
-  check_cuda(cudaEventRecord(event_of(event), stream_of(stream)), "cudaEventRecord");
-  const std::lock_guard lock(mutex_);
-  noted_[{owner, at.stream}] = event;
-  if (const auto launched = std::ranges::find(unnoted_, stream); launched != unnoted_.end()) {
-    unnoted_.erase(launched);
-  }
-  return {at, event};
+  forget_unnoted(stream);
+  return {at, std::move(event)};
 }
 
 void CudaDevice::drain(const void* owner) noexcept {

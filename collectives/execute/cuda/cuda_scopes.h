@@ -23,11 +23,5 @@ class Relaxed {
 
 inline cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 inline cudaEvent_t event_of(const Event& event) { return static_cast<cudaEvent_t>(event.get()); }
-/// Of no work yet.
-inline Event make_event() {
-  cudaEvent_t event = nullptr;
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-  return {event, [](void* e) { cudaEventDestroy(static_cast<cudaEvent_t>(e)); }};
-}
 
 }  // namespace tutti::device

@@ -366,11 +366,12 @@ void Operation::move_remote(const Action& action, const Move& m, std::size_t shi
   void** const destinations = room(destinations_, m.destinations);
   Source* const from = room(sources_, m.sources);
   const auto address = [&](std::size_t shifted) {
-    const auto at = [&](std::size_t k) {
-      return targets_[k].pointer == nullptr ? nullptr : targets_[k].pointer + shifted;
-    };
-    for (std::size_t k = 0; k < m.destinations; ++k) destinations[k] = at(k);
-    for (std::size_t k = 0; k < m.sources; ++k) from[k] = {at(m.destinations + k)};
+    for (std::size_t k = 0; k < m.destinations; ++k) {
+      destinations[k] = targets_[k].pointer + shifted;
+    }
+    for (std::size_t k = 0; k < m.sources; ++k) {
+      from[k] = {targets_[m.destinations + k].pointer + shifted};
+    }
     if (m.scaled && scales_) scale_sources(m);
   };
   address(0);
