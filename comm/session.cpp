@@ -120,7 +120,8 @@ Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network>
   const auto is_lost = [&](int number) {
     return network == nullptr || network->has_hung_up(number);
   };
-  Met met{rank, cards, host_peers.meet(rank, addresses, session_secret, deadline, is_lost),
+  const std::uint64_t id = name.value_or(keys.front());
+  Met met{rank, cards, host_peers.meet(rank, addresses, id, session_secret, deadline, is_lost),
           place_secret};
   if (membership->network != nullptr) {
     membership->network->forget_unless(
@@ -137,7 +138,6 @@ Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network>
     log().debug("{} ranks on {} hosts, {} cores with {} last-level caches", cards.size(), hosts,
                 session.geometry.cores, session.geometry.domains.count());
   }
-  const std::uint64_t id = name.value_or(keys.front());
   session.group = std::make_unique<RankGroup>(
       membership->host_peers, hosts > 1 ? std::move(network) : nullptr,
       RankGroup::Ranks{rank, std::move(met.numbers), std::move(keys), id}, session.geometry.shape,
@@ -201,12 +201,14 @@ Session open(const MeetingCall& call, const Options& options,
   try {
     return meet_and_connect(call, options, membership, cards);
   } catch (const std::exception& e) {
-    if (membership == nullptr || (call.reunion == nullptr && cards.empty())) throw;
+    if (membership == nullptr) throw;
     // Others may be further, and wait for this rank, which lives on.
+    const bool has_name = call.reunion != nullptr || !cards.empty();
     const std::uint64_t name = call.reunion != nullptr ? call.reunion->about().communicator()
-                                                       : cards.front().host_peers.key;
+                               : has_name              ? cards.front().host_peers.key
+                                                       : 0;
     membership->host_peers->give_up(name, identity_of_lost(e, cards));
-    if (membership->network != nullptr) membership->network->refuse(name, -1);
+    if (has_name && membership->network != nullptr) membership->network->refuse(name, -1);
     throw;
   }
 }

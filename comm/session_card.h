@@ -26,7 +26,7 @@ struct HiddenKey {
 
 /// Plain bytes.
 struct SessionCard {
-  static constexpr std::uint32_t kVersion = 13;
+  static constexpr std::uint32_t kVersion = 14;
 
   std::uint32_t version = kVersion;
   std::uint16_t windows = 1;

@@ -9,6 +9,11 @@
 #include "core/wait.h"
 
 namespace tutti {
+namespace {
+
+constexpr auto kReasonPatience = std::chrono::milliseconds(200);
+
+}  // namespace
 
 Liveness::Liveness(const Members& members, ControlBlocks& blocks, Diagnostics& diagnostics,
                    Network* network, HostTree* tree, HostLosses losses)
@@ -34,7 +39,16 @@ void Liveness::fail(const Failure& failure) {
   if (blocks_.record(failure) && hosts_) hosts_->spread(failure);
 }
 
-Failure Liveness::failure() const { return blocks_.failure().value_or(Failure{}); }
+Failure Liveness::failure() const {
+  // The word that says that there is one may come before its record.
+  wait_until(
+      deadline_after(kReasonPatience), [&] { return failed(); }, OnStop::ends);
+  return blocks_.failure().value_or(
+      Failure{ErrorCode::peer_lost, -1,
+              fmt::format("rank {}: another rank gave up on the communicator, and died before it "
+                          "said why",
+                          members_.rank())});
+}
 
 void Liveness::throw_failure() const {
   const Failure f = failure();

@@ -35,7 +35,8 @@ class Liveness final : PeerEvents {
   bool failed() const { return record_.is_there(); }
   /// Records `failure`, for all ranks, unless there is one already.
   void fail(const Failure& failure);
-  /// The failure, of a communicator that has failed; waits (briefly) for one that is being written.
+  /// The failure, of a communicator that has failed; waits (briefly) for one whose record is still
+  /// to come or being written.
   Failure failure() const;
   /// Throws the failure as an Error.
   [[noreturn]] void throw_failure() const;

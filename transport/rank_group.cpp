@@ -26,7 +26,6 @@ using Clock = std::chrono::steady_clock;
 // may be many for a core, and what they wait for rings.
 constexpr auto kLookAtFirst = std::chrono::microseconds(50);
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
-constexpr auto kReasonPatience = std::chrono::milliseconds(200);
 
 std::vector<LinkPeer> link_peers(const Members& members, const ControlBlocks& blocks) {
   std::vector<LinkPeer> peers;
@@ -156,12 +155,7 @@ void RankGroup::join_host(Deadline deadline) {
   }
   cma_everywhere_ = first.without_cma.load(std::memory_order_relaxed) == 0;
   if (joining == nullptr && decide_here(Joining::kDone) == Joining::kFailed) {
-    // The rank that has decided so says why, right after that.
-    if (wait_until(deadline_after(kReasonPatience), [&] { return liveness_.failed(); })) {
-      liveness_.throw_failure();
-    }
-    throw Error(ErrorCode::peer_lost,
-                "a rank gave up on the communicator, and died before it said why");
+    liveness_.throw_failure();
   }
 }
 

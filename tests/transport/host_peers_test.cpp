@@ -37,6 +37,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::uint64_t kId = 4711;  // of the communicators that they meet for
+
 class RanksOfAHost : public testing::Test {
  protected:
   void SetUp() override {
@@ -57,7 +59,7 @@ class RanksOfAHost : public testing::Test {
   void connect(int rank, const protocol::Bytes32& secret, std::chrono::nanoseconds timeout) {
     const auto r = static_cast<std::size_t>(rank);
     try {
-      peers_[r]->meet(rank, addresses_, secret, deadline_after(timeout));
+      peers_[r]->meet(rank, addresses_, kId, secret, deadline_after(timeout));
     } catch (const Error& error) {
       errors_[r] = error;
     }
@@ -205,7 +207,7 @@ TEST_F(RanksOfAHost, ARankThatHasLeftAnEarlierMeetingIsNotGone) {
   side_by_side([&](int r) { connect(r, secret_, 20s); });
   HostPeers &other = *peers_[0], &leaves = *peers_[1], &looks = *peers_[2];
   const auto meet = [&](HostPeers& who, int rank, const std::vector<HostPeerAddress>& addresses) {
-    who.meet(rank, addresses, secret_, deadline_after(10s));
+    who.meet(rank, addresses, kId, secret_, deadline_after(10s));
   };
   const std::vector<HostPeerAddress> second{leaves.listen(), other.listen()};
   side_by_side([&](int r) {
@@ -245,21 +247,24 @@ TEST_F(RanksOfAHost, ARankWithAnotherSecretIsNotHeard) {
 }
 
 TEST_F(RanksOfAHost, AGreetingIsGoodForItsCallerAndItsListenerAlone) {
+  static constexpr std::uint64_t kCall = 5;  // the number of it
   make(4);
   side_by_side([&](int r) { connect(r, secret_, 20s); });
   const auto said = [&](int caller, int listener) {
     const auto& name = addresses_[static_cast<std::size_t>(listener)].socket;
     const std::uint64_t identity = addresses_[static_cast<std::size_t>(caller)].identity;
-    return protocol::hash(secret_, "host peer",
-                          {protocol::bytes_of(name), protocol::bytes_of(identity)});
+    return protocol::hash(
+        secret_, "host peer",
+        {protocol::bytes_of(name), protocol::bytes_of(identity), protocol::bytes_of(kCall)});
   };
   // Rank 2 is said to call rank 1, and to pass it something.
   const auto come = [&](const protocol::Bytes32& mac, std::uint64_t key) {
     FileDescriptor socket = visit(1);
     EXPECT_TRUE(socket);
-    std::vector<std::byte> hello(sizeof(std::uint64_t) + mac.size());
+    std::vector<std::byte> hello(2 * sizeof(std::uint64_t) + mac.size());
     std::memcpy(hello.data(), &addresses_[2].identity, sizeof(std::uint64_t));
-    std::memcpy(hello.data() + sizeof(std::uint64_t), mac.data(), mac.size());
+    std::memcpy(hello.data() + sizeof(std::uint64_t), &kCall, sizeof kCall);
+    std::memcpy(hello.data() + 2 * sizeof(std::uint64_t), mac.data(), mac.size());
     EXPECT_EQ(write_exactly(socket, hello, deadline_after(5s)), IoResult::done);
     const FileDescriptor file(memfd_create("host_peers_test", MFD_CLOEXEC));
     const std::array<std::uint64_t, 3> message{1, key, 0};

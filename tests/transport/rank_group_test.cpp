@@ -38,7 +38,7 @@ std::vector<std::shared_ptr<HostPeers>> job(const std::vector<std::string>& host
   protocol::Bytes32 secret;
   protocol::fill_random(secret);
   for (std::size_t r = 0; r < peers.size(); ++r) {
-    peers[r]->meet(static_cast<int>(r), addresses, secret, deadline_after(10s));
+    peers[r]->meet(static_cast<int>(r), addresses, 1, secret, deadline_after(10s));
   }
   return peers;
 }
@@ -289,6 +289,27 @@ TEST_F(ThreeRanks, ShareTheFirstFailure) {
       EXPECT_STREQ(error.what(), "rank 1 aborted");
     }
   }
+}
+
+// The word that ends a meeting may be there a moment before the record that says why.
+TEST_F(ThreeRanks, WaitForTheReasonOfAFailure) {
+  std::thread late([&] {
+    std::this_thread::sleep_for(20ms);
+    group(1).liveness().fail({ErrorCode::peer_lost, 2, "rank 2 died", false});
+  });
+  try {
+    group(0).liveness().throw_failure();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+    EXPECT_STREQ(error.what(), "rank 2 died");
+  }
+  late.join();
+}
+
+TEST_F(ThreeRanks, SayThatNobodyHasGivenAReason) {
+  const Failure failure = group(0).liveness().failure();
+  EXPECT_EQ(failure.code, ErrorCode::peer_lost);
+  EXPECT_NE(failure.text, "");
 }
 
 TEST_F(ThreeRanks, SeeThatARankHasLeftWhichIsNoFailure) {

@@ -136,11 +136,11 @@ int HostPeers::add(const HostPeerAddress& address, int job_rank) {
 void HostPeers::drop(int number) {
   const auto peer = peers_.find(number);
   behind_.erase(&peer->second);
+  std::erase_if(neighbours_, [&](const auto& n) { return n.first == number; });
   hang_up(peer->second);
   const std::uint64_t identity = peer->second.who->identity;
   if (number_of(identity) == number) numbers_.erase(identity);
   peers_.erase(peer);
-  for (auto& [window, told] : told_) told.erase(number);
 }
 
 void HostPeers::find_neighbours() {

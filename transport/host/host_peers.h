@@ -8,6 +8,16 @@
 // they are the ranks. What travels to others names a rank by its identity. The ranks of a host that
 // meet share a board (host_board.h), which says who is gone; a tree of sockets hands it round.
 //
+// **What two ranks know of each other** they agree on by two things, each with one writer at a
+// time:
+// - A rank has met another one in a meeting if it holds its word on that meeting's board (Life).
+//   Ranks whose meeting fails shut out those that do not hold theirs yet; one that was shut out has
+//   not met. So both go by the same meeting afterwards: the newest in which both were.
+// - What a rank has told another one holds as long as the socket over which it was told. Where that
+//   has ended, or may not have been heard out, the one tells all again over a new one, and the
+//   other forgets what came over the old one.
+// A rank keeps its number, whatever fails.
+//
 // A socket carries data one way. The sender connects to the receiver's listener and sends its
 // identity right behind the connection, so it never waits for the receiver (host_peers_calls.cpp).
 // Addresses are abstract (no file) and unguessable. The kernel tells each side which user is at the
@@ -93,12 +103,13 @@ class HostPeers : WindowObserver {
   /// Opens a listener for the next meeting, and says where it is.
   HostPeerAddress listen();
   /// Where ranks meet: gets to know `peers` (by rank, this one included), and shares a board with
-  /// those of this host. Collective over `peers`. Lets go of peers that no communicator holds any
-  /// more and that are not among these. `is_lost`: whether a peer of another host cannot be reached
-  /// any more, and so begins anew. Returns the peers' numbers, by rank. Throws Error, which names
-  /// one of `peers`: peer_lost when the peer that was to hand the board on is gone, timed_out at
-  /// the deadline; then it knows those that it knew before.
-  std::vector<int> meet(int rank, std::span<const HostPeerAddress> peers,
+  /// those of this host. Collective over `peers`, for communicator `id`. Lets go of peers that no
+  /// communicator holds any more and that are not among these. `is_lost`: whether a peer of another
+  /// host cannot be reached any more, and so begins anew. Returns the peers' numbers, by rank.
+  /// Throws Error, which names one of `peers`: peer_lost when the peer that was to hand the board
+  /// on is gone, or when others have given up before this rank had met them (give_up()), timed_out
+  /// at the deadline; then it knows those that it knew before, and give_up() is to follow.
+  std::vector<int> meet(int rank, std::span<const HostPeerAddress> peers, std::uint64_t id,
                         std::span<const std::byte, 32> session_secret, Deadline deadline,
                         const std::function<bool(int)>& is_lost = {});
 
@@ -136,9 +147,9 @@ class HostPeers : WindowObserver {
   /// `because_of` is gone (-1: for other reasons), so that they do not wait for it.
   void refuse(std::uint64_t id, int because_of);
   /// The same for the newest meeting, whose communicator does not come about. Where the ranks have
-  /// not met (meet()), callers at listen()'s address are turned away. This rank goes back to what
-  /// it shared before with those that did not meet. `because_of`: the identity of the rank that is
-  /// gone (0: other reasons).
+  /// not met (meet()), callers at listen()'s address are turned away. Those that have not met this
+  /// rank yet never will: both go back to what they shared before. `because_of`: the identity of
+  /// the rank that is gone (0: other reasons).
   void give_up(std::uint64_t id, std::uint64_t because_of);
   /// The peer because of which `peer` has (-1: for other reasons, or one that is not known here);
   /// none where it has not, or where that has not come yet.
@@ -166,9 +177,11 @@ class HostPeers : WindowObserver {
   std::vector<int> ending_peers();
 
  private:
-  // How a call begins: the caller's identity, and the proof that it knows the meeting's secret.
+  // How a call begins: the caller's identity, the number of the call among all of the caller's, and
+  // the proof that it knows the meeting's secret.
   struct Hello {
     std::uint64_t identity = 0;
+    std::uint64_t number = 0;
     protocol::Bytes32 mac{};
   };
   // What the caller sends next; it may carry one file descriptor.
@@ -197,10 +210,18 @@ class HostPeers : WindowObserver {
     int place = -1;  // of this rank on it
     std::optional<Life> life;
   };
+  /// A window of this process.
+  struct Told {
+    std::size_t bytes = 0;
+    int fd = -1;  // its own, which is open until window_freed()
+  };
   /// What is exchanged with a peer, once something is.
   struct Exchange {
-    FileDescriptor out, in;  // what this rank says, and what the peer says
-    bool closed = false;     // by the peer
+    FileDescriptor out, in;                    // what this rank says, and what the peer says
+    bool out_ended = false, in_ended = false;  // by the peer
+    std::array<std::uint64_t, 2> called{};     // the listener at which `out` was made
+    std::uint64_t in_number = 0;               // of the peer's newest call
+    std::map<std::uint32_t, Told> told;        // windows of which the peer is to know
     // What has come. An empty descriptor: this process had no room for it.
     std::unordered_map<std::uint64_t, FileDescriptor> segments;
     std::unordered_map<std::uint32_t, Window> windows;
@@ -223,7 +244,7 @@ class HostPeers : WindowObserver {
     std::shared_ptr<const HostPeer> who;
     int held = 0;       // by so many communicators
     bool here = false;  // on this host
-    // In the newest meeting with it, and in the one before: the peer may still go by that.
+    // In the newest meeting with it; and in the one before, where that is not settled yet.
     Seat now, before;
     bool has_ended = false;  // its process, though its word does not say so
     std::optional<std::chrono::steady_clock::time_point> refused_since;  // connections; refusal()
@@ -231,11 +252,11 @@ class HostPeers : WindowObserver {
     std::unique_ptr<Exchange> exchange;
 
     bool in_another_process() const { return here && !who->same_process; }
-    /// As its newest word says. One that it has not taken yet says nothing; then the word before
+    /// As its newest word says. One that it does not hold says nothing; then the word before
     /// tells of its death (and no more: a rank that has left that meeting may be on its way here).
     LifeWord::State state() const {
       const auto newest = now.state();
-      if (newest != LifeWord::State::unborn) return newest;
+      if (newest > LifeWord::State::absent) return newest;
       return before.state() == LifeWord::State::ended ? LifeWord::State::ended : newest;
     }
     /// Whether it has left or ended, as far as this rank can know.
@@ -253,23 +274,38 @@ class HostPeers : WindowObserver {
   Peer& at(int peer) { return peers_.at(peer); }
   /// The peer with this identity; -1: none.
   int number_of(std::uint64_t identity) const;
-  /// Whether what was agreed with it still stands.
-  bool is_known(int peer, const HostPeerAddress& address,
-                const std::function<bool(int)>& is_lost) const;
+  /// The first part of meet(), and what undoes it. By rank: `numbers`; those of this host, and
+  /// those that are new: `here`, `added`.
+  void take_seats(int rank, std::span<const HostPeerAddress> peers,
+                  const std::function<bool(int)>& is_lost, std::vector<int>& numbers,
+                  std::vector<int>& here, std::vector<int>& added);
+  void undo(std::span<const int> here, std::span<const int> added);
   int add(const HostPeerAddress& address, int job_rank);
   void drop(int number);
+  /// It has come to a meeting, so it lives.
+  void renew(Peer& peer);
+  /// Goes by the meeting before again, as the newest one was not held with `peer`.
+  void go_back(Peer& peer);
+  /// Shuts those out that have not come to the newest meeting.
+  void settle();
+  /// Lets go of the meetings by which this rank goes with nobody any more.
+  void retire_meetings();
   /// On the boards of all meetings.
   void note_refusal(std::uint64_t id, std::uint64_t because_of);
   void find_neighbours();
   Exchange& exchange_with(Peer& peer);
   /// Lets go of what is exchanged with it.
   void hang_up(Peer& peer);
+  /// What it was told it may not have heard: it is called anew, and told again.
+  void tell_again(Peer& peer);
   /// Calls `peer`; false: it cannot be called now.
   bool call(Peer& peer);
   void listen_for(const Meeting& meeting);
   /// Takes in new callers, and what has come.
   void serve();
   void accept_callers(const std::shared_ptr<Meeting>& meeting);
+  /// Takes in those that have called, and then no more. False: it has no descriptors for them now.
+  bool close_listener(const std::shared_ptr<Meeting>& meeting);
   /// False: it has not named itself yet, or is not known yet.
   bool admit(Caller& caller);
   /// Sends `message` now, or keeps it until the socket has room.
@@ -287,25 +323,28 @@ class HostPeers : WindowObserver {
   void window_freed(std::uint32_t id) noexcept override;
   std::vector<int> peers_that_are(bool ending);
 
-  /// The board of `meeting`, whose ranks of this host are `here`.
-  void share_board(Meeting& meeting, std::span<const int> here, std::uint64_t key,
+  /// The board of `meeting`, whose ranks of this host are `here`. When it returns, this rank has
+  /// met them.
+  void share_board(Meeting& meeting, std::span<const int> here, std::uint64_t key, std::uint64_t id,
                    Deadline deadline);
+  /// Others have given up on communicator `id`, and shut this rank out of its meeting.
+  [[noreturn]] void throw_shut_out(const HostBoard& board, std::size_t places, std::uint64_t id);
   /// Throws where the rank that is to pass the board on is gone, or one before it.
   /// `refused_since`: the first of these has refused connections; max: it does not.
   void look_at_givers(std::span<const int> here,
                       std::chrono::steady_clock::time_point& refused_since);
 
   HostPeerAddress address_;
-  std::shared_ptr<Meeting> meeting_;  // the one to come
+  std::shared_ptr<Meeting> meeting_;  // the one to come, or that has failed here
   int number_ = -1;
   int next_number_ = 0;
+  std::uint64_t calls_ = 0;  // that this rank has made
   mutable std::mutex mutex_;
   std::unordered_map<int, Peer> peers_;                // by number
   std::set<Peer*> behind_;                             // that have something unsent
   std::unordered_map<std::uint64_t, int> numbers_;     // by identity: the newest one
   std::map<std::array<std::uint64_t, 2>, int> hosts_;  // their numbers
-  std::vector<std::weak_ptr<Meeting>> meetings_;
-  std::vector<std::shared_ptr<Meeting>> failed_;   // since the last one that did not fail
+  std::vector<std::shared_ptr<Meeting>> meetings_;     // by which this rank goes with somebody
   std::vector<std::pair<int, Peer*>> neighbours_;  // the peers of other processes here, by number
   std::deque<Caller> callers_;
   bool lacks_descriptors_ = false;  // for one that calls
@@ -315,8 +354,6 @@ class HostPeers : WindowObserver {
   std::atomic<bool> has_neighbours_{false};  // there are
   std::uint64_t probe_word_ = 0;
   std::uint32_t generation_;  // of the process that made it
-  // By window of this process: which peers have been told of it.
-  std::unordered_map<std::uint32_t, std::set<int>> told_;
 };
 
 /// Throws `error` of HostPeers, which names a peer, as rank `rank` says it; `named`: the peer's

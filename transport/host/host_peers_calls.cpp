@@ -39,9 +39,11 @@ bool is_of_this_user(const FileDescriptor& socket) {
 }
 
 protocol::Bytes32 hello_mac(const protocol::Bytes32& secret,
-                            const std::array<std::uint64_t, 2>& listener, std::uint64_t caller) {
-  return protocol::hash(secret, "host peer",
-                        {protocol::bytes_of(listener), protocol::bytes_of(caller)});
+                            const std::array<std::uint64_t, 2>& listener, std::uint64_t caller,
+                            std::uint64_t number) {
+  return protocol::hash(
+      secret, "host peer",
+      {protocol::bytes_of(listener), protocol::bytes_of(caller), protocol::bytes_of(number)});
 }
 
 }  // namespace
@@ -52,17 +54,35 @@ HostPeers::Exchange& HostPeers::exchange_with(Peer& peer) {
 }
 
 void HostPeers::hang_up(Peer& peer) {
-  // A child by fork() may keep the socket open, so that it would be news for ever.
-  if (peer.exchange && peer.exchange->in) {
-    epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, peer.exchange->in.fd(), nullptr);
+  if (!peer.exchange) return;
+  // Also where a child by fork() keeps them open, for which they would be news for ever.
+  Exchange& exchange = *peer.exchange;
+  if (exchange.in) epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, exchange.in.fd(), nullptr);
+  for (const FileDescriptor* const socket : {&exchange.in, &exchange.out}) {
+    if (*socket) ::shutdown(socket->fd(), SHUT_RDWR);
   }
   peer.exchange.reset();
+}
+
+void HostPeers::tell_again(Peer& peer) {
+  Exchange& exchange = *peer.exchange;
+  if (exchange.out) ::shutdown(exchange.out.fd(), SHUT_RDWR);
+  exchange.out.reset();
+  exchange.out_ended = false;
+  std::erase_if(exchange.unsent,
+                [](const Unsent& u) { return u.message.type != Message::segment; });
+  for (const auto& [id, window] : exchange.told) {
+    exchange.unsent.push_back({{Message::window, id, 0, window.bytes}, window.fd, {}});
+  }
+  if (!exchange.unsent.empty()) behind_.insert(&peer);
 }
 
 // --- Who is called -------------------------------------------------------------------------------
 
 bool HostPeers::call(Peer& peer) {
   Exchange& exchange = exchange_with(peer);
+  const Seat& seat = peer.now;
+  if (!seat.meeting) return false;
   FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) {
     throw_system_error(
@@ -70,15 +90,17 @@ bool HostPeers::call(Peer& peer) {
                     "file descriptors open (ulimit -n raises that)",
                     number_, peer.who->pid));
   }
-  const SocketAddress name = socket_address(peer.now.socket);
+  const SocketAddress name = socket_address(seat.socket);
   if (::connect(socket.fd(), name.get(), name.length) != 0 || !is_of_this_user(socket)) {
-    exchange.closed = peer.is_gone();
+    exchange.out_ended = peer.is_gone();
     return false;
   }
-  const Hello hello{address_.identity,
-                    hello_mac(peer.now.meeting->secret, peer.now.socket, address_.identity)};
+  const std::uint64_t number = ++calls_;
+  const Hello hello{address_.identity, number,
+                    hello_mac(seat.meeting->secret, seat.socket, address_.identity, number)};
   if (::send(socket.fd(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) return false;
   exchange.out = std::move(socket);
+  exchange.called = seat.socket;
   return true;
 }
 
@@ -93,10 +115,8 @@ void HostPeers::accept_callers(const std::shared_ptr<Meeting>& meeting) {
     }
     FileDescriptor socket(
         ::accept4(meeting->listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) {
-      lacks_descriptors_ = errno == EMFILE || errno == ENFILE;
-      return;
-    }
+    lacks_descriptors_ = !socket && (errno == EMFILE || errno == ENFILE);
+    if (!socket) return;
     if (!is_of_this_user(socket)) continue;
     Caller caller{std::move(socket), meeting, Clock::now(), {}};
     if (!admit(caller)) callers_.push_back(std::move(caller));
@@ -114,20 +134,38 @@ bool HostPeers::admit(Caller& caller) {
   if (caller.meeting->place < 0) return false;  // its ranks have come together, but not here
   const Hello& hello = *caller.hello;
   const Meeting& meeting = *caller.meeting;
-  if (!protocol::equal(hello.mac, hello_mac(meeting.secret, meeting.name, hello.identity)))
+  if (!protocol::equal(hello.mac,
+                       hello_mac(meeting.secret, meeting.name, hello.identity, hello.number))) {
     return true;
+  }
   const auto found = peers_.find(number_of(hello.identity));
   if (found == peers_.end()) return false;
   Peer& peer = found->second;
   Exchange& exchange = exchange_with(peer);
+  // Listeners are asked in any order. A call that the caller has given up comes too late.
+  if (hello.number <= exchange.in_number) return true;
+  exchange.in_number = hello.number;
   if (exchange.in) {  // what it has said over an earlier one comes first
     take_all(peer);
-    epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, exchange.in.fd(), nullptr);
+    if (exchange.in) epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, exchange.in.fd(), nullptr);
   }
   exchange.in = std::move(caller.socket);
-  exchange.closed = false;
+  exchange.in_ended = false;
+  exchange.windows.clear();  // it tells of those that there still are
   watch(incoming_, EPOLL_CTL_ADD, exchange.in, static_cast<std::uint64_t>(found->first), EPOLLIN);
   take_all(peer);
+  return true;
+}
+
+bool HostPeers::close_listener(const std::shared_ptr<Meeting>& meeting) {
+  accept_callers(meeting);
+  if (lacks_descriptors_) return false;
+  meeting->listener.reset();
+  std::erase_if(callers_, [&](Caller& c) {
+    if (c.meeting != meeting) return false;
+    admit(c);  // it may have become known since it called
+    return true;
+  });
   return true;
 }
 
@@ -155,9 +193,7 @@ void HostPeers::serve() {
                   [&](Caller& c) { return admit(c) || (!c.hello && now - c.since > kPatience); });
   }
   if (!calls) return;
-  for (const auto& known : meetings_) {
-    if (const auto meeting = known.lock()) accept_callers(meeting);
-  }
+  for (const auto& meeting : meetings_) accept_callers(meeting);
 }
 
 }  // namespace tutti

@@ -97,14 +97,14 @@ bool HostPeers::try_to_post(Peer& peer, const Message& message, int fd) {
     c->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
   }
-  while (!exchange.closed) {
-    if (!exchange.out && !call(peer)) return exchange.closed;
+  while (!exchange.out_ended) {
+    if (!exchange.out && !call(peer)) return exchange.out_ended;
     if (sendmsg(exchange.out.fd(), &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
     if (errno == EINTR) continue;
     // ETOOMANYREFS: too many descriptors are on their way, as if the socket were full.
     if (errno == EAGAIN || errno == ETOOMANYREFS) return false;
     if (errno != EPIPE && errno != ECONNRESET) throw_system_error("cannot pass memory to a peer");
-    exchange.closed = true;  // ranks that wait for it notice its death, and report it
+    exchange.out_ended = true;  // ranks that wait for it notice its death, and report it
   }
   return true;
 }
@@ -131,7 +131,7 @@ bool HostPeers::take(Exchange& exchange) {
     }
   }
   if (n == 0) {
-    exchange.closed = true;
+    exchange.in_ended = true;
     // Its end would be news for ever.
     epoll_ctl(incoming_.fd(), EPOLL_CTL_DEL, exchange.in.fd(), nullptr);
     exchange.in.reset();
@@ -221,7 +221,10 @@ FileDescriptor HostPeers::find_descriptor(int peer, std::uint64_t key) {
         fmt::format("the call of a process of this host cannot be taken: {}", out_of_descriptors()),
         number_);
   }
-  if (gone || (p.exchange && p.exchange->closed)) {
+  // A rank that lives calls again, where it has something to say.
+  const bool hung_up = p.exchange && p.exchange->in_ended && p.state() != LifeWord::State::alive &&
+                       (p.who->pid == 0 || process_has_ended(p.who->pid, p.started));
+  if (gone || hung_up) {
     throw Error(ErrorCode::peer_lost,
                 fmt::format("process {} died while its memory was being connected", p.who->pid),
                 peer);
@@ -262,9 +265,8 @@ std::shared_ptr<SharedMemory> HostPeers::receive(int peer, std::uint64_t key, st
 }
 
 void HostPeers::note_refusal(std::uint64_t id, std::uint64_t because_of) {
-  for (const auto& known : meetings_) {
-    const auto meeting = known.lock();
-    if (meeting && meeting->board) meeting->board->refuse(meeting->place, id, because_of);
+  for (const auto& meeting : meetings_) {
+    if (meeting->board) meeting->board->refuse(meeting->place, id, because_of);
   }
 }
 
@@ -275,14 +277,11 @@ void HostPeers::refuse(std::uint64_t id, int because_of) {
 }
 
 void HostPeers::give_up(std::uint64_t id, std::uint64_t because_of) {
-  meeting_.reset();
   const std::lock_guard lock(mutex_);
   note_refusal(id, because_of);
-  for (const auto& [number, peer] : neighbours_) {
-    if (peer->before.meeting && peer->now.state() == LifeWord::State::unborn) {
-      peer->now = std::exchange(peer->before, {});
-    }
-  }
+  meeting_.reset();
+  settle();
+  retire_meetings();
   find_neighbours();
 }
 
@@ -311,33 +310,29 @@ std::optional<int> HostPeers::refusal(int peer, std::uint64_t id) {
 
 bool HostPeers::has_refusals() {
   const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(meetings_, [](const auto& known) {
-    const auto meeting = known.lock();
-    return meeting && meeting->board && meeting->board->has_refusals();
+  return std::ranges::any_of(meetings_, [](const auto& meeting) {
+    return meeting->board && meeting->board->has_refusals();
   });
 }
 
 void HostPeers::announce(const WindowMemory& window, std::span<const int> peers) {
   if (window.id == 0) return;
   const std::lock_guard lock(mutex_);
-  std::set<int>& told = told_[window.id];
   for (const int p : peers) {
     Peer& peer = at(p);
-    if (!peer.in_another_process() || told.contains(p)) continue;
+    if (!peer.in_another_process() || exchange_with(peer).told.contains(window.id)) continue;
     take_all(peer);
     post(peer, {Message::window, window.id, 0, window.bytes}, window.fd);
-    told.insert(p);
+    peer.exchange->told[window.id] = {window.bytes, window.fd};
   }
 }
 
 void HostPeers::window_freed(std::uint32_t id) noexcept {
   if (process_generation() != generation_) return;  // a child's copy of it is gone, nothing else
   const std::lock_guard lock(mutex_);
-  const auto told = told_.find(id);
-  if (told == told_.end()) return;
-  for (const int p : told->second) {
-    Peer& peer = at(p);
-    std::deque<Unsent>& waiting = exchange_with(peer).unsent;
+  for (auto& [p, peer] : peers_) {
+    if (!peer.exchange || peer.exchange->told.erase(id) == 0) continue;
+    std::deque<Unsent>& waiting = peer.exchange->unsent;
     const auto unsent =
         std::ranges::find_if(waiting, [&](const Unsent& u) { return u.message.window_id == id; });
     try {
@@ -351,7 +346,6 @@ void HostPeers::window_freed(std::uint32_t id) noexcept {
                  e.what());
     }
   }
-  told_.erase(told);
 }
 
 std::shared_ptr<SharedMemory> HostPeers::find_window(int peer, std::uint32_t id) {

@@ -19,22 +19,26 @@
 namespace tutti {
 namespace {
 
-// No thread has this number.
-constexpr std::uint32_t kReleased = FUTEX_TID_MASK;
+// No thread has these numbers.
+constexpr std::uint32_t kReleased = FUTEX_TID_MASK, kAbsent = FUTEX_TID_MASK - 1;
 
 /// The words of this process. The kernel reads the list when the thread ends, at any moment, so
 /// each change is one store.
 class Holder {
  public:
-  void add(LifeWord& word) {
+  /// False: the word says that the rank is absent.
+  bool add(LifeWord& word) {
     const std::lock_guard lock(mutex_);
     begin();
     word.next = head_.first;
     // The kernel marks this one too, where the process ends before the word is in the list.
     std::atomic_ref(head_.pending).store(&word, std::memory_order_release);
-    word.word.store(thread_, std::memory_order_release);
-    std::atomic_ref(head_.first).store(&word, std::memory_order_release);
+    std::uint32_t unborn = 0;
+    const bool takes =
+        word.word.compare_exchange_strong(unborn, thread_, std::memory_order_acq_rel);
+    if (takes) std::atomic_ref(head_.first).store(&word, std::memory_order_release);
     std::atomic_ref(head_.pending).store(nullptr, std::memory_order_release);
+    return takes;
   }
 
   void remove(LifeWord& word) {
@@ -117,16 +121,24 @@ LifeWord::State LifeWord::state() const {
   const std::uint32_t value = word.load(std::memory_order_acquire);
   if (value == 0) return State::unborn;
   if ((value & FUTEX_OWNER_DIED) != 0) return State::ended;
+  if (value == kAbsent) return State::absent;
   return value == kReleased ? State::left : State::alive;
 }
 
-Life::Life(LifeWord& word, std::shared_ptr<SharedMemory> memory)
-    : word_(word), memory_(std::move(memory)), generation_(process_generation()) {
-  holder().add(word_);
+bool LifeWord::shut_out() {
+  std::uint32_t unborn = 0;
+  return word.compare_exchange_strong(unborn, kAbsent, std::memory_order_acq_rel) ||
+         unborn == kAbsent;
 }
 
+Life::Life(LifeWord& word, std::shared_ptr<SharedMemory> memory)
+    : word_(word),
+      memory_(std::move(memory)),
+      generation_(process_generation()),
+      is_held_(holder().add(word_)) {}
+
 Life::~Life() {
-  if (generation_ == process_generation()) holder().remove(word_);
+  if (is_held_ && generation_ == process_generation()) holder().remove(word_);
 }
 
 }  // namespace tutti

@@ -19,9 +19,12 @@ struct LifeWord {
   std::atomic<std::uint32_t> word;
   std::uint32_t unused;
 
-  enum class State : std::uint8_t { unborn, alive, left, ended };
+  enum class State : std::uint8_t { unborn, absent, alive, left, ended };
   /// acquire: what the rank did before it left is seen.
   State state() const;
+  /// Another rank says that this one, where it is unborn, is absent: it never takes the word any
+  /// more. True where it is absent from now on.
+  bool shut_out();
 };
 static_assert(sizeof(LifeWord) == 16);
 
@@ -37,10 +40,14 @@ class Life {
   Life(const Life&) = delete;
   Life& operator=(const Life&) = delete;
 
+  /// False: another rank has said before that this one is absent.
+  bool is_held() const { return is_held_; }
+
  private:
   LifeWord& word_;
   const std::shared_ptr<SharedMemory> memory_;
   const std::uint32_t generation_;
+  const bool is_held_;
 };
 
 }  // namespace tutti
