@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
 #include <utility>
@@ -13,17 +14,10 @@
 namespace tutti::parallel {
 namespace {
 
+/// As JSON, with U+FFFD for what is not UTF-8: the names of parameters may have any bytes.
 std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
+  using nlohmann::json;
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 /// As the format counts: microseconds.

@@ -294,6 +294,29 @@ TEST(Traces, AreJsonThatViewersRead) {
   EXPECT_TRUE(trace->events().empty());
 }
 
+// A parameter's name may have any bytes.
+TEST(Traces, OfNamesThatAreNoUtf8AreStillJson) {
+  auto trace = std::make_shared<Trace>(0);
+  const auto now = Trace::Clock::now();
+  trace->span("caf\xe9", "w\xc3", now, now);
+  trace->instant("gradients \xff\xfe", "\xed\xa0\x80", now);
+  trace->flight("\x01",
+                "gr\xc3\xb6\xc3\x9f"
+                "e",
+                now, now);
+  std::ostringstream out;
+  write_json(out, std::vector{trace});
+  std::vector<std::string> names;
+  for (const auto& e : nlohmann::json::parse(out.str())) {
+    if (e.contains("cat"))
+      names.push_back(e.at("cat").get<std::string>() + ": " + e.at("name").get<std::string>());
+  }
+  const std::string bad = "\ufffd";
+  EXPECT_EQ(names[0], "caf" + bad + ": w" + bad);
+  EXPECT_EQ(names[1].substr(0, 16), "gradients " + bad + bad);
+  EXPECT_EQ(names[2], "\x01: gr\u00f6\u00dfe");
+}
+
 TEST(Traces, OfAllRanksAreGatheredInOneFile) {
   run_thread_ranks(3, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
