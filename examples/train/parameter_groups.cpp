@@ -88,16 +88,13 @@ class Copies {
 };
 
 /// The parameters' names in a checkpoint, and where they are in their wholes.
-parallel::ParameterPlace place_of(const Layer& layer, const lib::NamedTensor& parameter) {
+parallel::ParameterPlace place_of(const Layer& layer, const lib::NamedTensor& parameter,
+                                  Ranks& ranks) {
   parallel::ParameterPlace place = layer.place(parameter.tensor);
   place.name = layer.name() + "." + (place.name.empty() ? parameter.name : place.name);
+  // Of tensor-parallel ranks with copies, the first one saves them.
+  place.is_copy = place.extent.empty() && ranks.tensor().rank() > 0;
   return place;
-}
-
-/// Of tensor-parallel ranks with copies, the first one saves them.
-void leave_out_copies(std::vector<parallel::TensorPart>& parts, Ranks& ranks) {
-  if (ranks.tensor().rank() == 0) return;
-  std::erase_if(parts, [](const parallel::TensorPart& p) { return p.extent.empty(); });
 }
 
 /// As one module, to be walked for its parameters.
@@ -115,12 +112,13 @@ class Whole final : public Group {
         copies_(options, ranks, of_group, layers),
         parameters_(lib::trained_parameters(all_)),
         optimizer_(parameters_, [&](const auto& p) { return copies_.treatment(p); }),
-        ranks_(ranks),
         data_(of_group.data),
         adamw_(adamw(options)),
         pipeline_(options.pp > 1) {
     for (const auto& layer : layers) {
-      for (const auto& p : lib::trained_parameters(*layer)) places_.push_back(place_of(*layer, p));
+      for (const auto& p : lib::trained_parameters(*layer)) {
+        places_.push_back(place_of(*layer, p, ranks));
+      }
     }
     // A stage may have no experts; the others' norm is of all stages.
     if (!options.alone && !parameters_.empty()) averages_.emplace(data_, all_);
@@ -164,7 +162,7 @@ class Whole final : public Group {
   }
   // Each of the data-parallel ranks, which all have everything, saves a run of every tensor.
   std::vector<parallel::TensorPart> saved() override {
-    std::vector<parallel::TensorPart> parts = all_parts();
+    std::vector<parallel::TensorPart> parts = all_parts(true);
     const auto ranks = static_cast<std::size_t>(data_.size());
     const auto rank = static_cast<std::size_t>(data_.rank());
     for (parallel::TensorPart& p : parts) {
@@ -173,11 +171,9 @@ class Whole final : public Group {
       p.begin = begin;
       p.count = end - begin;
     }
-    std::erase_if(parts, [](const parallel::TensorPart& p) { return p.count == 0; });
-    leave_out_copies(parts, ranks_);
     return parts;
   }
-  std::vector<parallel::TensorPart> wanted() override { return all_parts(); }
+  std::vector<parallel::TensorPart> wanted() override { return all_parts(false); }
   void loaded() override {
     std::size_t i = 0;
     optimizer_.load(adamw_, [&](lib::ParameterState& state) {
@@ -187,8 +183,8 @@ class Whole final : public Group {
   }
 
  private:
-  /// Of the state as it is now.
-  std::vector<parallel::TensorPart> all_parts() {
+  /// Of the state as it is now; to be saved, without copies of what other ranks save.
+  std::vector<parallel::TensorPart> all_parts(bool saves) {
     states_.clear();
     optimizer_.prepare(adamw_);
     optimizer_.save([&](const lib::ParameterState& state) { states_.push_back(state); });
@@ -196,6 +192,7 @@ class Whole final : public Group {
     for (const lib::ParameterState& state : states_) steps_.push_back(state.steps);
     std::vector<parallel::TensorPart> parts;
     for (std::size_t i = 0; i < states_.size(); ++i) {
+      if (saves && places_[i].is_copy) continue;
       const lib::ParameterState& state = states_[i];
       std::vector<void*> data;
       for (const Tensor& tensor : state.state) data.push_back(tensor.mutable_data_ptr());
@@ -203,6 +200,7 @@ class Whole final : public Group {
           places_[i], lib::data_type(state.value.scalar_type(), places_[i].name), 0,
           static_cast<std::size_t>(state.value.numel()), state.value.mutable_data_ptr(), data);
       parts.insert(parts.end(), more.begin(), more.end());
+      if (saves && !places_[i].has_first()) continue;
       parts.push_back(parallel::steps_part(places_[i], &steps_[i]));
     }
     return parts;
@@ -212,7 +210,6 @@ class Whole final : public Group {
   Copies copies_;
   const std::vector<lib::NamedTensor> parameters_;
   lib::LocalOptimizer optimizer_;
-  Ranks& ranks_;
   parallel::Axis& data_;
   const parallel::AdamW adamw_;
   Copies::Runs runs_;  // the gradients of the present step
@@ -245,8 +242,7 @@ class Shards final : public Group {
                  .replicate = options.replicas > 1 ? &of_group.replicate : nullptr},
                 units(), policy_of(options), [&](const auto& p) { return copies_.treatment(p); }),
         ranks_(ranks),
-        adamw_(adamw(options)),
-        replica_(options.replicas > 1 ? of_group.replicate.rank() : 0) {}
+        adamw_(adamw(options)) {}
   Tensor forward(std::size_t layer, const lib::Layer& body, const Tensor& input) override {
     return shards_.forward(layer, body, input);
   }
@@ -278,12 +274,7 @@ class Shards final : public Group {
   void read(const std::function<void(const lib::NamedTensor&)>& read) override {
     shards_.read_parameters(read);
   }
-  std::vector<parallel::TensorPart> saved() override {
-    if (replica_ > 0) return {};
-    std::vector<parallel::TensorPart> parts = state().saved();
-    leave_out_copies(parts, ranks_);
-    return parts;
-  }
+  std::vector<parallel::TensorPart> saved() override { return state().saved(); }
   std::vector<parallel::TensorPart> wanted() override { return state().wanted(); }
   void loaded() override { state().loaded(); }
 
@@ -292,7 +283,7 @@ class Shards final : public Group {
     if (!state_) {
       state_.emplace(shards_.engine(), adamw_, [this](parallel::ParameterId id) {
         const Layer& layer = *layers_[id.unit];
-        return place_of(layer, lib::trained_parameters(layer)[id.parameter]);
+        return place_of(layer, lib::trained_parameters(layer)[id.parameter], ranks_);
       });
     }
     return *state_;
@@ -314,7 +305,6 @@ class Shards final : public Group {
   lib::FullyShard shards_;
   Ranks& ranks_;
   const parallel::AdamW adamw_;
-  const int replica_;
   std::optional<parallel::EngineState> state_;
 };
 

@@ -2,9 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace tutti::parallel {
+
+bool ParameterPlace::has_first() const {
+  return std::ranges::all_of(offset, [](std::size_t o) { return o == 0; }) &&
+         std::ranges::all_of(extent, [](std::size_t e) { return e > 0; });
+}
 
 std::vector<TensorPart> state_parts(const ParameterPlace& place, DataType type, std::size_t begin,
                                     std::size_t count, void* value, std::span<void* const> states) {
@@ -27,7 +33,9 @@ std::vector<TensorPart> state_parts(const ParameterPlace& place, DataType type, 
 }
 
 TensorPart steps_part(const ParameterPlace& place, std::uint64_t* steps) {
-  return TensorPart::whole(place.name + ".steps", DataType::uint64, {1}, steps);
+  TensorPart part = TensorPart::whole(place.name + ".steps", DataType::uint64, {1}, steps);
+  if (elements_of(place.shape) == 0) part.count = 0;
+  return part;
 }
 
 EngineState::EngineState(ShardedDataParallel& engine, const Optimizer& optimizer,
@@ -36,6 +44,8 @@ EngineState::EngineState(ShardedDataParallel& engine, const Optimizer& optimizer
   refuse_gpu(engine.device(), "a checkpoint of a sharded engine");
   engine.prepare(optimizer);
   const DataType type = engine.policy().precision.master;
+  const Axis* const replicate = engine.axes().replicate;
+  const bool is_replica = replicate != nullptr && replicate->rank() > 0;
   for (std::size_t u = 0; u < engine.units(); ++u) {
     steps_.emplace_back(engine.unit(u).parameters.size());
     for (std::size_t p = 0; p < engine.unit(u).parameters.size(); ++p) {
@@ -43,12 +53,13 @@ EngineState::EngineState(ShardedDataParallel& engine, const Optimizer& optimizer
       const ParameterPlace place = places({u, p});
       const auto parts = state_parts(place, type, shard.begin, shard.count, shard.master,
                                      std::span(shard.state).first(engine.states()));
-      values_.insert(values_.end(), parts.begin(), parts.end());
-      // One number for the whole parameter: the rank with its first element has it.
-      bool first = shard.begin == 0 && shard.count > 0;
-      for (const std::size_t o : place.offset) first = first && o == 0;
-      first_.push_back(first);
-      counts_.push_back(steps_part(place, &steps_[u][p]));
+      wanted_.insert(wanted_.end(), parts.begin(), parts.end());
+      wanted_.push_back(steps_part(place, &steps_[u][p]));
+      if (is_replica || place.is_copy) continue;
+      saved_.insert(saved_.end(), parts.begin(), parts.end());
+      if (place.has_first() && shard.begin == 0 && shard.count > 0) {
+        saved_.push_back(wanted_.back());
+      }
     }
   }
 }
@@ -61,17 +72,7 @@ void EngineState::each(const std::function<void(ParameterId, std::uint64_t&)>& v
 
 std::vector<TensorPart> EngineState::saved() {
   each([this](ParameterId id, std::uint64_t& steps) { steps = engine_.shard(id).steps; });
-  std::vector<TensorPart> all = values_;
-  for (std::size_t i = 0; i < counts_.size(); ++i) {
-    if (first_[i]) all.push_back(counts_[i]);
-  }
-  return all;
-}
-
-std::vector<TensorPart> EngineState::wanted() {
-  std::vector<TensorPart> all = values_;
-  all.insert(all.end(), counts_.begin(), counts_.end());
-  return all;
+  return saved_;
 }
 
 void EngineState::loaded() {

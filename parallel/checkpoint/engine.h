@@ -20,12 +20,19 @@ struct ParameterPlace {
   std::string name;                             // the same in every layout
   std::vector<std::size_t> shape;               // of the whole
   std::vector<std::size_t> offset{}, extent{};  // both empty: all of it
+  /// Another rank saves the same elements: of tensor-parallel ranks with copies of a parameter, all
+  /// but the first say so. Replicas of shards (ShardedAxes::replicate) need not.
+  bool is_copy = false;
+
+  /// Whether the box has the first element of the whole.
+  bool has_first() const;
 };
 /// The parts of a parameter and of its optimizer's state: "NAME", "NAME.state0", ...: `count`
 /// elements of the place from `begin` on, of this type.
 std::vector<TensorPart> state_parts(const ParameterPlace& place, DataType type, std::size_t begin,
                                     std::size_t count, void* value, std::span<void* const> states);
-/// And "NAME.steps", one number for the whole parameter.
+/// And "NAME.steps": one number for the whole parameter, which the rank with its first element
+/// saves; no number if the parameter has no elements.
 TensorPart steps_part(const ParameterPlace& place, std::uint64_t* steps);
 
 using PlaceOf = std::function<ParameterPlace(ParameterId)>;
@@ -36,11 +43,11 @@ class EngineState {
   EngineState(ShardedDataParallel& engine, const Optimizer& optimizer, const PlaceOf& places);
 
   /// What this rank saves: "NAME", "NAME.state0", "NAME.state1", and, on one rank, "NAME.steps".
-  /// Ranks that have copies of what others save (replicas of shards; tensor-parallel copies) save
-  /// none.
+  /// Ranks that have copies of what others save (all replicas of shards but the first; is_copy)
+  /// save none.
   std::vector<TensorPart> saved();
   /// What it loads: the same parts, and the steps on every rank.
-  std::vector<TensorPart> wanted();
+  std::vector<TensorPart> wanted() const { return wanted_; }
   /// After wanted() was filled in: steps and parameters go to the engine. Collective.
   void loaded();
 
@@ -48,9 +55,8 @@ class EngineState {
   void each(const std::function<void(ParameterId, std::uint64_t& steps)>& visit);
 
   ShardedDataParallel& engine_;
-  std::vector<TensorPart> values_, counts_;        // counts_: "NAME.steps"
+  std::vector<TensorPart> saved_, wanted_;
   std::vector<std::vector<std::uint64_t>> steps_;  // by unit and parameter
-  std::vector<bool> first_;                        // of counts_: this rank saves it
 };
 
 }  // namespace tutti::parallel

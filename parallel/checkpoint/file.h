@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "new_file.h"
 #include "part.h"
 
 namespace tutti::parallel {
@@ -28,11 +29,17 @@ struct FileNotes {
   std::map<std::string, std::string> texts;  // the program's own
 };
 
-/// Writes the parts that have elements, in this order, syncs, and only then gives the file its
-/// name. Throws Error(system), with the file's name; then there is no such file.
-void write_tensors(const std::string& path, std::span<const TensorPart> parts,
-                   const FileNotes& notes);
-/// The same for other programs: whole tensors, and no notes but `texts`.
+/// Throws Error(invalid_argument) for what write_tensors() refuses: a part that cannot be
+/// (TensorPart::check()), two parts of a tensor, a name that is taken, a name or text that is not
+/// UTF-8.
+void check_writable(std::span<const TensorPart> parts,
+                    const std::map<std::string, std::string>& texts);
+/// Writes the parts that have elements, in this order, and commits. Throws Error(system), with the
+/// file's name; then there is no such file. False: somebody has removed it meanwhile.
+[[nodiscard]] bool write_tensors(NewFile& file, std::span<const TensorPart> parts,
+                                 const FileNotes& notes);
+/// A file for other programs: whole tensors, and no notes but `texts`. Throws as check_writable()
+/// and write_tensors() do.
 void write_whole_tensors(const std::string& path, std::span<const TensorPart> tensors,
                          const std::map<std::string, std::string>& texts);
 
@@ -40,9 +47,9 @@ void write_whole_tensors(const std::string& path, std::span<const TensorPart> te
 class TensorFile {
  public:
   /// Throws Error(invalid_argument), with the file and what is wrong: it cannot be read, is torn,
-  /// or is none. Checks the header's checksum, if there is one.
+  /// or is none; Error(system) if the process has no more descriptors or memory. Checks the
+  /// header's checksum, if there is one.
   explicit TensorFile(const std::string& path);
-  ~TensorFile();
   TensorFile(const TensorFile&) = delete;
   TensorFile& operator=(const TensorFile&) = delete;
 
@@ -51,20 +58,24 @@ class TensorFile {
   const FileNotes& notes() const { return notes_; }
   /// Their `data` lies in the file, and is not to be written.
   const std::vector<TensorPart>& parts() const { return parts_; }
+  /// Tensors of types that Tutti does not have: their names, and those of the types. Files of
+  /// other programs may have some.
+  const std::map<std::string, std::string>& others() const { return others_; }
   /// Throws Error(invalid_argument) if the part's bytes are not what was written. The first time it
   /// reads all of them. Without checksums, nothing.
   void verify(std::size_t part);
 
  private:
+  void map();
   void read_header();
-  [[noreturn]] void refuse(const std::string& why) const;
 
   const std::string path_;
-  const std::byte* bytes_ = nullptr;
-  std::size_t size_ = 0, data_at_ = 0;
+  std::shared_ptr<const std::byte> bytes_;
+  std::size_t size_ = 0;
   bool has_notes_ = false;
   FileNotes notes_;
   std::vector<TensorPart> parts_;
+  std::map<std::string, std::string> others_;
   std::vector<std::uint64_t> checksums_;  // of parts, if the file has them
   std::vector<bool> verified_;
 };

@@ -6,9 +6,11 @@
 #include <memory>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "core/error.h"
 #include "parallel/checkpoint/checkpoint.h"
+#include "parallel/checkpoint/coverage.h"
 #include "parallel/checkpoint/file.h"
 
 namespace tutti::parallel {
@@ -31,26 +33,25 @@ std::vector<Span> spans_of(const TensorPart& part) {
   return all;
 }
 
-/// Copies what both have. Returns how many elements.
-std::size_t copy_common(const std::vector<Span>& from, const void* from_data,
-                        const std::vector<Span>& to, void* to_data, std::size_t size,
-                        const std::function<void()>& before_first) {
-  std::size_t copied = 0;
+/// Copies what both have, and notes which elements of the whole these are, as of `by`.
+void copy_common(const std::vector<Span>& from, const void* from_data, const std::vector<Span>& to,
+                 void* to_data, std::size_t size, int by, std::vector<ElementRun>& copied,
+                 const std::function<void()>& before_first) {
+  bool is_first = true;
   for (std::size_t f = 0, t = 0; f < from.size() && t < to.size();) {
     const std::size_t first = std::max(from[f].whole, to[t].whole);
     const std::size_t from_end = from[f].whole + from[f].count, to_end = to[t].whole + to[t].count;
     const std::size_t end = std::min(from_end, to_end);
     if (first < end) {
-      if (copied == 0) before_first();
+      if (std::exchange(is_first, false)) before_first();
       std::memcpy(
           static_cast<std::byte*>(to_data) + (to[t].part + first - to[t].whole) * size,
           static_cast<const std::byte*>(from_data) + (from[f].part + first - from[f].whole) * size,
           (end - first) * size);
-      copied += end - first;
+      copied.push_back({first, end, by});
     }
     from_end <= to_end ? ++f : ++t;
   }
-  return copied;
 }
 
 /// A tensor's parts in the files.
@@ -70,23 +71,28 @@ void fill(TensorPart& part, const std::vector<Saved>& saved) {
                             text_of(first.shape), name(part.type), text_of(part.shape)));
   }
   const std::vector<Span> wanted = spans_of(part);
-  std::size_t filled = 0;
-  for (const Saved& s : saved) {
+  std::vector<ElementRun> filled;
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    const Saved& s = saved[i];
     if (s.get().type != first.type || s.get().shape != first.shape) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("{} and {} contradict each other about tensor '{}'",
                               saved.front().file->path(), s.file->path(), part.name));
     }
-    filled += copy_common(spans_of(s.get()), s.get().data, wanted, part.data, size_of(part.type),
-                          [&] { s.file->verify(s.part); });
+    copy_common(spans_of(s.get()), s.get().data, wanted, part.data, size_of(part.type),
+                static_cast<int>(i), filled, [&] { s.file->verify(s.part); });
   }
-  if (filled == part.count) return;
-  throw Error(
-      ErrorCode::invalid_argument,
-      fmt::format("the checkpoint of {} has {} elements of tensor '{}' where {} are needed: "
-                  "ranks have saved {}",
-                  saved.front().file->path(), filled, part.name, part.count,
-                  filled > part.count ? "some twice" : "only a part"));
+  std::vector<ElementRun> needed;
+  for (const Span& w : wanted) needed.push_back({w.whole, w.whole + w.count});
+  const auto fault = coverage_fault(std::move(filled), needed);
+  if (!fault) return;
+  const auto file = [&](int i) { return saved[static_cast<std::size_t>(i)].file->path(); };
+  throw Error(ErrorCode::invalid_argument,
+              fault->both
+                  ? fmt::format("{} and {} both have {} of tensor '{}'", file(fault->both->first),
+                                file(fault->both->second), text_of(fault->elements), part.name)
+                  : fmt::format("the checkpoint of {} does not have {} of tensor '{}'", file(0),
+                                text_of(fault->elements), part.name));
 }
 
 }  // namespace
@@ -95,8 +101,18 @@ std::map<std::string, bool> read_parts(std::span<const std::string> files,
                                        std::span<TensorPart> parts, CheckpointTexts* texts) {
   std::vector<std::unique_ptr<TensorFile>> open;
   SavedByName saved;
+  std::map<std::string, std::pair<std::string, std::string>> others;  // type, and file
+  const TensorFile* of_tutti = nullptr;
   for (const std::string& path : files) {
     TensorFile& file = *open.emplace_back(std::make_unique<TensorFile>(path));
+    if (file.has_notes()) {
+      if (of_tutti == nullptr) of_tutti = &file;
+      if (file.notes().id != of_tutti->notes().id) {
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("{} and {} are of different checkpoints", of_tutti->path(), path));
+      }
+    }
+    for (const auto& [name, type] : file.others()) others[name] = {type, path};
     for (std::size_t p = 0; p < file.parts().size(); ++p) {
       saved[file.parts()[p].name].push_back({&file, p});
     }
@@ -104,11 +120,17 @@ std::map<std::string, bool> read_parts(std::span<const std::string> files,
   if (files.empty()) throw Error(ErrorCode::invalid_argument, "a checkpoint has files");
   std::map<std::string, bool> asked;
   for (const auto& [name, ignored] : saved) asked[name] = false;
+  for (const auto& [name, ignored] : others) asked[name] = false;
   for (TensorPart& part : parts) {
     part.check();
-    const auto found = saved.find(part.name);
-    if (found != saved.end()) asked[part.name] = true;
+    if (const auto known = asked.find(part.name); known != asked.end()) known->second = true;
     if (part.count == 0) continue;
+    if (const auto other = others.find(part.name); other != others.end()) {
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("{} has tensor '{}' as {}, a type that Tutti does not have",
+                              other->second.second, part.name, other->second.first));
+    }
+    const auto found = saved.find(part.name);
     if (found == saved.end()) {
       throw Error(ErrorCode::mismatch,
                   fmt::format("the checkpoint of {} has no tensor '{}'", files.front(), part.name));

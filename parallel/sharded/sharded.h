@@ -145,6 +145,7 @@ class ShardedDataParallel {
   const Unit& unit(std::size_t u) const { return state_.units.at(u).unit; }
   const UnitLayout& layout(std::size_t u) const { return state_.units.at(u).layout; }
   const Policy& policy() const { return state_.policy; }
+  const ShardedAxes& axes() const { return state_.axes; }
   Device& device() const { return state_.device; }  // of the axes
   std::uint64_t steps() const { return steps_; }    // of this engine
   ShardedStatistics statistics() const;
