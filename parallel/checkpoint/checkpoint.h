@@ -12,7 +12,8 @@
 // its name when its bytes are on the disk. The checkpoint is whole when all of its files have
 // names, so the last rename is the commit, and no rank has to tell another. A job that is killed at
 // any time leaves the earlier checkpoints, and perhaps one that is not whole. Loading skips a
-// checkpoint that is not whole, and one with a byte that has changed.
+// checkpoint that is not whole, and one with a byte that has changed. What no job could load is not
+// saved: before they write, the ranks compare what they have of each tensor.
 //
 // Functions are collective unless they say otherwise. One thread at a time calls them. They throw
 // tutti::Error, the same on all ranks where all of them can go on.
