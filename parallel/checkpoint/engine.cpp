@@ -34,7 +34,7 @@ std::vector<TensorPart> state_parts(const ParameterPlace& place, DataType type, 
 
 TensorPart steps_part(const ParameterPlace& place, std::uint64_t* steps) {
   TensorPart part = TensorPart::whole(place.name + ".steps", DataType::uint64, {1}, steps);
-  if (elements_of(place.shape) == 0) part.count = 0;
+  if (!place.extent.empty() && elements_of(place.shape) == 0) part.count = 0;
   return part;
 }
 
@@ -57,9 +57,10 @@ EngineState::EngineState(ShardedDataParallel& engine, const Optimizer& optimizer
       wanted_.push_back(steps_part(place, &steps_[u][p]));
       if (is_replica || place.is_copy) continue;
       saved_.insert(saved_.end(), parts.begin(), parts.end());
-      if (place.has_first() && shard.begin == 0 && shard.count > 0) {
-        saved_.push_back(wanted_.back());
-      }
+      const bool is_empty = engine.unit(u).parameters[p].count == 0;
+      const bool has_first =
+          is_empty ? engine.axes().shard->rank() == 0 : shard.count > 0 && shard.begin == 0;
+      if (has_first && place.has_first()) saved_.push_back(wanted_.back());
     }
   }
 }

@@ -32,7 +32,7 @@ struct ParameterPlace {
 std::vector<TensorPart> state_parts(const ParameterPlace& place, DataType type, std::size_t begin,
                                     std::size_t count, void* value, std::span<void* const> states);
 /// And "NAME.steps": one number for the whole parameter, which the rank with its first element
-/// saves; no number if the parameter has no elements.
+/// saves. (No number if ranks divide a parameter without elements: nobody has the first part.)
 TensorPart steps_part(const ParameterPlace& place, std::uint64_t* steps);
 
 using PlaceOf = std::function<ParameterPlace(ParameterId)>;

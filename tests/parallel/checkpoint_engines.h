@@ -48,7 +48,12 @@ class EngineRank {
     if (id.unit == 0) {
       return {"by columns", {kRows, kColumns}, {0, in_tensor_ * columns}, {kRows, columns}};
     }
-    if (id.parameter == 0) return {.name = "empty", .shape = {0, kColumns}};
+    if (id.parameter == 0) {
+      return {.name = "empty", .shape = {0, kColumns}, .is_copy = in_tensor_ > 0};
+    }
+    if (id.parameter == 2) {  // divided, though there is nothing to divide
+      return {"empty rows", {0, kColumns}, {0, 0}, {0, kColumns}};
+    }
     return {.name = "copies", .shape = {5}, .is_copy = in_tensor_ > 0};
   }
   /// `values` of every element of the wholes, by the name of a part.
@@ -63,7 +68,7 @@ class EngineRank {
       });
     }
     for (std::size_t u = 0; u < 2; ++u) {
-      for (std::size_t p = 0; p < 2; ++p) engine_.set_steps({u, p}, steps + u + 10 * p);
+      for (std::size_t p = 0; p < 2 + u; ++p) engine_.set_steps({u, p}, steps + u + 10 * p);
     }
   }
   /// How many elements and steps are not these.
@@ -79,7 +84,6 @@ class EngineRank {
     }
     for (std::size_t u = 0; u < 2; ++u) {
       for (std::size_t p = 0; p < 2; ++p) {
-        if (u == 1 && p == 0) continue;  // no element has made steps
         bad += engine_.shard({u, p}).steps != steps + u + 10 * p ? 1 : 0;
       }
     }
@@ -98,7 +102,8 @@ class EngineRank {
     const std::size_t all = kRows * kColumns / tensor_;
     return {{.name = "matrices",
              .parameters = {{"by rows", all, kRows / tensor_}, {"by columns", all, kRows}}},
-            {.name = "others", .parameters = {{"empty", 0, 0}, {"copies", 5, 5}}}};
+            {.name = "others",
+             .parameters = {{"empty", 0, 0}, {"copies", 5, 5}, {"empty rows", 0, 0}}}};
   }
 
   const std::size_t in_tensor_, tensor_;
