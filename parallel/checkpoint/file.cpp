@@ -76,8 +76,8 @@ void check_text(std::string_view what, const std::string& text) {
   }
 }
 
-/// A JSON text; discarded: it is none. Throws Error(invalid_argument) for an object that has a name
-/// twice.
+/// A JSON object of a header. Throws Error(invalid_argument) if it is none, or an object in it has
+/// a name twice.
 json parsed(std::string_view text) {
   std::vector<std::set<std::string>> names;  // of the objects around
   const auto look = [&](int, json::parse_event_t event, const json& value) {
@@ -88,7 +88,9 @@ json parsed(std::string_view text) {
     }
     return true;
   };
-  return json::parse(text, look, false);
+  json object = json::parse(text, look, false);
+  if (!object.is_object()) refuse("no file of tensors: its header is no JSON");
+  return object;
 }
 
 /// A count in a header. (JSON's numbers may also be negative, or fractions.)
@@ -346,7 +348,6 @@ void TensorFile::read_header() {
   if (length > std::min(kMostHeader, size_ - 8)) refuse("no file of tensors, or a torn one");
   const std::string_view text(reinterpret_cast<const char*>(bytes_.get()) + 8, length);
   const json header = parsed(text);
-  if (!header.is_object()) refuse("no file of tensors: its header is no JSON");
   json of_tutti;
   if (const auto metadata = header.find(kMetadata); metadata != header.end()) {
     if (const auto own = metadata->find("tutti"); own != metadata->end()) {
