@@ -11,6 +11,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -150,6 +151,13 @@ TEST_F(SavedTwice, AnotherModelIsAMismatchThatSaysWhat) {
     other = good;
     other.name = "w";
     EXPECT_CONTAINS(refused({good, other}), "has no tensor 'w'");
+    // A part that cannot be is no damage of the checkpoint.
+    other = good;
+    other.begin = kCount;
+    const Error e = error_of([&] { checkpoints.load(std::span(&other, 1)); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_CONTAINS(std::string(e.what()), "part of tensor 'v': 500 elements from 1000 on");
+    EXPECT_EQ(std::string(e.what()).find("no checkpoint"), std::string::npos);
     EXPECT_CONTAINS(refused({}), "has a tensor 'v', and the job has none");
   });
 }
@@ -260,7 +268,7 @@ class KeepsWhatLoads : public SavedTwice {
     std::vector<std::int64_t> values(kCount / 2, static_cast<std::int64_t>(step));
     checkpoints.save(step, std::vector{part(rank, values)});
   }
-  /// By `ranks` ranks, each step.
+  /// Two ranks save one step after the other.
   void save(const std::vector<std::uint64_t>& steps, std::size_t keep) {
     run_thread_ranks(2, [&](Communicator& world) {
       CommunicatorAxis axis(world);

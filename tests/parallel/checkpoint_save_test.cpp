@@ -110,8 +110,18 @@ TEST(Checkpoint, AFullDiskIsAnErrorOfAllRanksAndLeavesNothing) {
         };
         check();
         checkpoints.start(2, parts);
-        if (world.rank() == 0) return checkpoints.wait();  // its own file is written
-        what = error_of([&] { checkpoints.wait(); }).what();
+        if (world.rank() == 0) {
+          checkpoints.wait();  // its own file is written
+        } else {
+          what = error_of([&] { checkpoints.wait(); }).what();
+          check();
+        }
+        // Without a wait() the next call of all ranks has the error.
+        checkpoints.start(3, parts);
+        what = error_of([&] { checkpoints.load({}); }).what();
+        check();
+        checkpoints.start(4, parts);
+        what = error_of([&] { checkpoints.save(5, {}); }).what();
         check();
       });
       _exit(failures);
