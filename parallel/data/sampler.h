@@ -8,7 +8,8 @@
 //
 // The order of an epoch is a permutation of all samples that seed and epoch alone decide. Step i of
 // the job takes the next `ranks` samples of it, one for each rank. So a job that goes on with
-// another number of ranks sees the rest of the epoch, and nothing twice.
+// another number of ranks sees the rest of the epoch, and nothing twice. A place in the middle of
+// an epoch belongs to the order in which it was saved (SampleOrder).
 #pragma once
 
 #include <cstddef>
@@ -23,12 +24,23 @@ enum class Tail : unsigned char {
   uneven,  // some ranks have one sample fewer (uneven_inputs of the data-parallel engine)
 };
 
+/// How seed and epoch make a permutation. Which one, does not change from version to version.
+enum class SampleOrder : unsigned char {
+  /// The only one of versions without this choice, for jobs that go on from a place in the middle
+  /// of an epoch that these have saved. Some orders are more likely than others: neighbours stay
+  /// neighbours up to 30 % too often.
+  four_rounds,
+  /// Up to 256 samples all orders are equally likely; of more, no test has found a difference.
+  uniform,
+};
+
 struct SamplerOptions {
   std::size_t samples = 0;  // at least 1
   int ranks = 1, rank = 0;
   std::uint64_t seed = 0;
   bool shuffle = true;
   Tail tail = Tail::repeat;
+  SampleOrder order = SampleOrder::uniform;
 };
 
 class DistributedSampler {
@@ -36,7 +48,9 @@ class DistributedSampler {
   /// Throws Error(invalid_argument).
   explicit DistributedSampler(const SamplerOptions& options);
 
-  /// This rank's next sample; after the last of an epoch, the first of the next.
+  /// This rank's next sample; after the last of an epoch, the first of the next. Throws
+  /// Error(invalid_usage) on a rank that has none in any epoch: of Tail::uneven, with fewer samples
+  /// than ranks.
   std::size_t next();
   /// This rank's samples of the epoch that it is in, and those that are left.
   std::size_t samples_of_epoch() const { return of_epoch_; }
@@ -46,12 +60,13 @@ class DistributedSampler {
   /// The number of samples that the whole job has seen, in all epochs. The same on all ranks, which
   /// have called next() equally often.
   std::uint64_t place() const;
-  /// Goes on from there: of a job with any number of ranks, and the same samples, seed and tail.
+  /// Goes on from there: of a job with any number of ranks, and the same samples, seed, tail and
+  /// order. The beginning of an epoch is a place in any order.
   void go_to(std::uint64_t place);
 
   /// The sample at a place of an epoch's permutation. (Public, as others may want the order.)
   static std::size_t permuted(std::size_t place, std::size_t samples, std::uint64_t seed,
-                              std::uint64_t epoch);
+                              std::uint64_t epoch, SampleOrder order = SampleOrder::uniform);
 
  private:
   void begin_epoch(std::uint64_t epoch, std::size_t from);

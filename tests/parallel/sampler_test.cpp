@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -131,6 +134,115 @@ TEST(Sampler, WhatCannotBeIsRefused) {
         SamplerOptions{.samples = 5, .ranks = 0},
         SamplerOptions{.samples = 3, .ranks = 4, .tail = Tail::drop}}) {
     EXPECT_EQ(error_of([&] { DistributedSampler{options}; }).code(), ErrorCode::invalid_argument);
+  }
+}
+
+TEST(Sampler, ARankWithoutSamplesIsToldSo) {
+  for (const std::size_t samples : {1U, 3U}) {
+    for (auto& s : ranks_of({.samples = samples, .tail = Tail::uneven}, 5)) {
+      const bool has_one = s.left() > 0;
+      if (has_one) {
+        (void)s.next();
+        (void)s.next();  // of the next epoch
+        EXPECT_EQ(s.epoch(), 1U);
+      } else {
+        const Error e = error_of([&] { (void)s.next(); });
+        EXPECT_EQ(e.code(), ErrorCode::invalid_usage);
+        EXPECT_NE(std::string(e.what()).find("has none of the"), std::string::npos) << e.what();
+      }
+    }
+  }
+}
+
+// By the chi-square of all orders of few samples: with k orders it is k - 1 on average, and 6
+// deviations of the square root of 2 (k - 1) above that hardly ever.
+TEST(Sampler, AllOrdersOfFewSamplesAreEquallyLikely) {
+  for (const std::size_t samples : {2U, 3U, 4U, 5U}) {
+    constexpr double kOfEach = 250;
+    double orders = 1;
+    for (std::size_t i = 2; i <= samples; ++i) orders *= static_cast<double>(i);
+    std::map<std::vector<std::size_t>, int> found;
+    for (std::uint64_t epoch = 0; epoch < static_cast<std::uint64_t>(kOfEach * orders); ++epoch) {
+      std::vector<std::size_t> order;
+      for (std::size_t i = 0; i < samples; ++i) {
+        order.push_back(DistributedSampler::permuted(i, samples, 77, epoch));
+      }
+      ++found[order];
+    }
+    EXPECT_EQ(static_cast<double>(found.size()), orders);
+    double chi_square = 0;
+    for (const auto& [order, times] : found) {
+      chi_square += (times - kOfEach) * (times - kOfEach) / kOfEach;
+    }
+    EXPECT_LT(chi_square, orders - 1 + 6 * std::sqrt(2 * (orders - 1))) << samples << " samples";
+  }
+}
+
+TEST(Sampler, NeighboursAreNeighboursAfterwardsByChanceAlone) {
+  for (const std::size_t samples :
+       {16U, 64U, 100U, 256U, 512U, 1000U, 1024U, 1025U, 2000U, 4096U}) {
+    const std::size_t epochs = std::min<std::size_t>(20'000, 300'000 / samples + 200);
+    double after = 0, before = 0, in_place = 0;
+    for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
+      std::size_t last = samples;
+      for (std::size_t i = 0; i < samples; ++i) {
+        const std::size_t now = DistributedSampler::permuted(i, samples, 5, epoch);
+        after += i > 0 && now == last + 1 ? 1 : 0;
+        before += i > 0 && now + 1 == last ? 1 : 0;
+        in_place += now == i ? 1 : 0;
+        last = now;
+      }
+    }
+    // Each of them about once in an order, independently.
+    const auto n = static_cast<double>(samples), times = static_cast<double>(epochs);
+    const double expected = times * (n - 1) / n;
+    EXPECT_NEAR(after, expected, 5 * std::sqrt(times)) << samples << " samples";
+    EXPECT_NEAR(before, expected, 5 * std::sqrt(times)) << samples << " samples";
+    EXPECT_NEAR(in_place, times, 5 * std::sqrt(times)) << samples << " samples";
+  }
+}
+
+// A place that a job has saved means the same sample in all versions.
+TEST(Sampler, AnOrderStaysAsItIs) {
+  const auto first = [](std::size_t samples, SampleOrder order) {
+    std::vector<std::size_t> all;
+    for (std::size_t i = 0; i < 6; ++i) {
+      all.push_back(DistributedSampler::permuted(i, samples, 9, 2, order));
+    }
+    return all;
+  };
+  using Order = std::vector<std::size_t>;
+  EXPECT_EQ(first(13, SampleOrder::four_rounds), (Order{8, 0, 5, 7, 11, 10}));
+  EXPECT_EQ(first(1025, SampleOrder::four_rounds), (Order{807, 942, 915, 154, 693, 513}));
+  EXPECT_EQ(
+      first(1'000'000'000'000, SampleOrder::four_rounds),
+      (Order{573008241690, 747512309668, 310180643749, 565605843964, 154190462681, 367983615540}));
+  EXPECT_EQ(first(13, SampleOrder::uniform), (Order{12, 1, 11, 6, 10, 3}));
+  EXPECT_EQ(first(256, SampleOrder::uniform), (Order{206, 121, 246, 20, 245, 41}));
+  EXPECT_EQ(first(1025, SampleOrder::uniform), (Order{711, 714, 6, 143, 856, 547}));
+  EXPECT_EQ(
+      first(1'000'000'000'000, SampleOrder::uniform),
+      (Order{31574427039, 565247568910, 347541404202, 646512284470, 764107828729, 634741252039}));
+  // A sampler goes on in the order that it is given.
+  DistributedSampler old({.samples = 13, .seed = 9, .order = SampleOrder::four_rounds});
+  old.go_to(2 * 13 + 3);
+  EXPECT_EQ(old.next(), 7U);
+  DistributedSampler present({.samples = 13, .seed = 9});
+  present.go_to(2 * 13 + 3);
+  EXPECT_EQ(present.next(), 6U);
+}
+
+TEST(Sampler, EachOrderHasEachSampleOnce) {
+  for (const SampleOrder order : {SampleOrder::four_rounds, SampleOrder::uniform}) {
+    for (const std::size_t samples : {1U, 2U, 3U, 16U, 17U, 255U, 256U, 257U, 1024U, 5000U}) {
+      std::vector<bool> seen(samples);
+      for (std::size_t i = 0; i < samples; ++i) {
+        const std::size_t sample = DistributedSampler::permuted(i, samples, 3, 8, order);
+        ASSERT_LT(sample, samples);
+        EXPECT_FALSE(seen[sample]) << sample << " of " << samples;
+        seen[sample] = true;
+      }
+    }
   }
 }
 
