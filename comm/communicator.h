@@ -111,6 +111,12 @@ struct Call {
   // result is approximate, and of an all_reduce has the same bits on all ranks
   // (docs/low-precision.md).
   bool compressed = false;
+  // Of a compressed all_reduce: `count` numbers, or none. This rank compresses some of the sums
+  // (not the same on all ranks), and adds here what that leaves out of them, so many times. With
+  // times = the number of ranks for avg, and 1 for sum, that is what is missing in this rank's
+  // input. Each sum's error is added on one rank alone.
+  float* left_out = nullptr;
+  float left_out_times = 1;
   // v-variants: the elements and the start of each block (in elements; empty: packed). As MPI's.
   std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};
   // The timeout of this call; 0: Options::timeout; max(): none. Not for GPU memory.

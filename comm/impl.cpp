@@ -192,6 +192,8 @@ inline const Binding& Communicator::Impl::bind_again(const Call& call) {
   }
   binding.op.scalar = call.op.scalar;
   binding.timeout = call.timeout;
+  binding.left_out = call.left_out;
+  binding.left_out_times = call.left_out_times;
   binding.tag = tag_of(newest->hash, sequence);
   binding.unchanged = ++repeats > kRecords;
   newest->windows.count();
@@ -254,6 +256,8 @@ const Binding& Communicator::Impl::bind(PreparedCall& p, const Call& call) {
   if (plan != p.bound) bind_anew(p, call, *plan);
   binding.op.scalar = call.op.scalar;  // the rest of it belongs to the shape
   binding.timeout = call.timeout;
+  binding.left_out = call.left_out;
+  binding.left_out_times = call.left_out_times;
   binding.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
   binding.out.base = static_cast<std::byte*>(call.out);
   binding.tag = tag_of(p.hash, sequence);

@@ -45,6 +45,10 @@ struct CombineOptions {
                            // Prescale::multiply gives is rounded to the element type
   std::size_t stream = 0;  // the first `stream` destinations are written past the
                            // cache (non-temporal stores)
+  // combine_compressed(): what compressing leaves out of each element, so many times, is added
+  // here. What is not finite leaves out nothing.
+  float* left_out = nullptr;
+  float left_out_times = 1;
 };
 
 /// destinations[i][0..count) = reduce(sources). `kind` avg and pre_multiplied_sum reduce as sum. No

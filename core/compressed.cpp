@@ -3,6 +3,7 @@
 #include "core/compressed.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -59,7 +60,7 @@ class Block {
 
   /// The block at element `at`, and at byte `packed_at` of what is compressed.
   void combine(const CompressedArguments& a, std::size_t at, std::size_t packed_at) const {
-    HWY_ALIGN float sum[kSize];
+    HWY_ALIGN float sum[kSize], sent[kSize];
     std::uint8_t packed[1 + kSize];
     const bool compresses = a.compressed_destinations > 0;
     const bool passes_on = compresses && a.sources.size() == 1 && a.compressed_sources[0] != 0 &&
@@ -69,6 +70,10 @@ class Block {
     } else {
       add_up(a, at, packed_at, sum);
       if (compresses) pack(sum, packed);
+      if (compresses && a.options.left_out != nullptr) {
+        unpack<false>(packed, sent);
+        note_left_out(a.options, at, sum, sent);
+      }
     }
     for (std::size_t d = 0; d < a.compressed_destinations; ++d) {
       std::memcpy(static_cast<std::uint8_t*>(a.destinations[d]) + packed_at, packed, packed_size());
@@ -111,6 +116,20 @@ class Block {
     const auto divisor = hn::Set(d, static_cast<float>(a.options.divisor));
     for (std::size_t i = 0; i < kSize; i += hn::Lanes(d)) {
       hn::Store(hn::Div(hn::Load(d, values + i), divisor), d, values + i);
+    }
+  }
+
+  /// Of `sum`, where the others get `sent`, rounded to the type.
+  void note_left_out(const CombineOptions& options, std::size_t at, const float* sum,
+                     float* sent) const {
+    const Floats d;
+    for (std::size_t i = 0; i < kSize; i += hn::Lanes(d)) {
+      hn::Store(Code::decode(Code::encode(hn::Load(d, sent + i))), d, sent + i);
+    }
+    float* const left_out = options.left_out + at;
+    for (std::size_t i = 0; i < present(); ++i) {
+      const float error = (sum[i] - sent[i]) * options.left_out_times;
+      if (std::isfinite(error)) left_out[i] += error;
     }
   }
 

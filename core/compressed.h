@@ -48,6 +48,7 @@ constexpr std::size_t compressed_bytes(DataType type, std::size_t count) {
 /// float32, sums them in their order, and divides the sum if the options say so. If a destination
 /// is compressed, the sum is compressed once, and every destination gets the compressed value: a
 /// plain one gets it in `type`. A single compressed source, with no division, goes on bit for bit.
+/// `left_out` is of `count` elements; without a compressed destination it stays as it is.
 /// Prescale is for plain sources; `canonical` and `stream` have no effect. A plain destination may
 /// be one of the plain sources. Any alignment. Thread-safe. Throws Error(internal) for a type that
 /// is not compressible.

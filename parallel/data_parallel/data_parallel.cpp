@@ -107,7 +107,7 @@ DataParallel::DataParallel(Axis& axis, std::vector<Parameter> parameters, DataPa
   agree_on_memory(axis_, "data parallel (all gradients)", layout_.bytes, axis_.device());
   together(axis_, "data parallel", [&] {
     flat_ = shared_buffer(layout_.bytes, memory_);
-    reduction_ = make_reduction(policy_, parameters_, *memory_);
+    reduction_ = make_reduction(policy_, parameters_, axis_.size(), *memory_);
     reduction_->bind(layout_, flat_->data());
   });
   order_known_ = !policy_.learn_order;
@@ -212,7 +212,7 @@ void DataParallel::join(const std::function<void()>& after_step) {
 }
 
 int DataParallel::first_with_data() const {
-  const auto first = std::ranges::find_if(backwards_, [](std::uint8_t n) { return n > 0; });
+  const auto first = std::ranges::find_if(backwards_, [](std::uint64_t n) { return n > 0; });
   return first == backwards_.end() ? 0 : static_cast<int>(first - backwards_.begin());
 }
 

@@ -8,7 +8,10 @@
 
 namespace tutti::parallel {
 
-/// Buckets of types that have no compressed form are averaged as they are.
-std::unique_ptr<Reduction> make_eight_bits(const EightBits& policy, MemoryPool& memory);
+/// Buckets of types that have no compressed form are averaged as they are. `parameters` outlives
+/// it; `ranks` average them.
+std::unique_ptr<Reduction> make_eight_bits(const EightBits& policy,
+                                           std::span<const Parameter> parameters, int ranks,
+                                           MemoryPool& memory);
 
 }  // namespace tutti::parallel

@@ -59,7 +59,7 @@ Call Reduction::prepare(std::size_t b, int) {
 }
 
 std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
-                                          std::span<const Parameter> parameters,
+                                          std::span<const Parameter> parameters, int ranks,
                                           MemoryPool& memory) {
   if (policy.reduction) {
     const OwnReduction& own = *policy.reduction;
@@ -67,7 +67,7 @@ std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
     throw Error(ErrorCode::invalid_argument,
                 "data parallel: the reduction '" + own.name + "' has not been made");
   }
-  if (policy.eight_bits) return make_eight_bits(*policy.eight_bits, memory);
+  if (policy.eight_bits) return make_eight_bits(*policy.eight_bits, parameters, ranks, memory);
   if (policy.power_sgd) return make_power_sgd(*policy.power_sgd, parameters, memory);
   if (policy.reduce_type) return std::make_unique<ConvertedReduction>(*policy.reduce_type, memory);
   return std::make_unique<Reduction>();

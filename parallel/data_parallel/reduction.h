@@ -43,9 +43,10 @@ class Reduction {
   std::byte* gradients_ = nullptr;
 };
 
-/// Makes the reduction of `policy`, with memory from `memory`. `parameters` outlives it.
+/// Makes the reduction of `policy` among `ranks`, with memory from `memory`. `parameters` outlives
+/// it.
 std::unique_ptr<Reduction> make_reduction(const DataParallelPolicy& policy,
-                                          std::span<const Parameter> parameters,
+                                          std::span<const Parameter> parameters, int ranks,
                                           MemoryPool& memory);
 
 }  // namespace tutti::parallel

@@ -54,7 +54,7 @@ struct Policy {
   bool gather_eight_bits = false;
   /// Gradients travel in 8 bits for an element: in the reduce_scatter among the ranks that share a
   /// unit, and in the all_reduce among replicas. With error feedback a rank keeps what it has left
-  /// out of its gradients of all units, in all stages, in the type `reduce`.
+  /// out of its gradients of all units, in all stages, in float32.
   std::optional<EightBits> reduce_eight_bits = std::nullopt;
   /// Stage 3: the number of units that the engine gathers ahead of the unit in use, in the order of
   /// earlier steps. That many units and one more are unsharded at a time.

@@ -34,16 +34,29 @@ Call GradientReduction::call_for(Collective collective, const void* in, void* ou
 
 // The data for each rank are compressed apart.
 void GradientReduction::feed_back(const Job& job) const {
-  std::byte* const left_out = state_.left_out(*job.unit);
+  float* const left_out = state_.left_out(*job.unit);
   if (left_out == nullptr) return;
   const DataType type = state_.policy.precision.reduce;
   for (const Piece& piece : job.unit->layout.pieces()) {
     for (int r = 0; r < state_.axes.shard->size(); ++r) {
-      const std::size_t at =
-          (piece.full_offset + static_cast<std::size_t>(r) * piece.block) * size_of(type);
-      parallel::feed_back(type, job.data + at, left_out + at, piece.block);
+      const std::size_t at = piece.full_offset + static_cast<std::size_t>(r) * piece.block;
+      parallel::feed_back(type, job.data + at * size_of(type), left_out + at, piece.block);
     }
   }
+}
+
+// What a call loses of the shard, this rank's gradients lack: so many times as the averages before
+// and in the call have divided it by.
+void GradientReduction::feed_back_among_replicas(const Job& job, const Piece& piece,
+                                                 Call& call) const {
+  float* const left_out = state_.left_out(*job.unit);
+  if (left_out == nullptr) return;
+  const bool averages = call.op.kind == ReduceKind::avg;
+  const auto times = [&](int ranks) { return averages ? static_cast<float>(ranks) : 1.0F; };
+  const float shared = times(state_.axes.shard->size());
+  call.left_out = left_out + state_.block(piece).full_offset;
+  call.left_out_times = shared * times(state_.axes.replicate->size());
+  leave_out(call.type, static_cast<std::byte*>(call.out), call.left_out, shared, call.count);
 }
 
 std::byte* GradientReduction::target(const Job& job, const Piece& piece) const {
@@ -68,7 +81,7 @@ bool GradientReduction::prepare(UnitState& u, bool zeros) {
 
 // Stage 1: a reduction has left its result where the next backward makes gradients.
 void GradientReduction::set_aside(UnitState& u) {
-  while (std::ranges::any_of(jobs_, [&](const Job& job) { return job.unit == &u; })) finish_first();
+  finish_all_of(u);
   const std::size_t size = size_of(state_.policy.precision.reduce);
   if (!u.earlier) u.earlier = state_.memory.allocate(u.layout.shard() * size);
   for (const Piece& piece : u.layout.pieces()) {
@@ -76,6 +89,10 @@ void GradientReduction::set_aside(UnitState& u) {
     state_.device.copy(u.earlier.data() + piece.shard_offset * size,
                        state_.gradient_shard(u, state_.block(piece)), piece.block * size);
   }
+}
+
+void GradientReduction::finish_all_of(const UnitState& u) {
+  while (std::ranges::any_of(jobs_, [&](const Job& job) { return job.unit == &u; })) finish_first();
 }
 
 void GradientReduction::start(UnitState& u) {
@@ -101,6 +118,8 @@ void GradientReduction::start(UnitState& u) {
     job.buffer = std::move(converted);
     job.data = job.buffer.data();
   }
+  // The call among replicas writes to what is left out.
+  if (state_.axes.replicate != nullptr && state_.left_out(u) != nullptr) finish_all_of(u);
   feed_back(job);
   u.unread = false;
   u.reducing = true;
@@ -138,8 +157,9 @@ void GradientReduction::reduce_among_replicas(Job& job) {
     for (const Piece& piece : job.unit->layout.pieces()) {
       if (piece.block == 0) continue;
       std::byte* const block = target(job, piece);
-      job.pending.push_back(state_.axes.replicate->start(
-          call_for(Collective::all_reduce, block, block, piece.block), job.unit->unit.name));
+      Call call = call_for(Collective::all_reduce, block, block, piece.block);
+      feed_back_among_replicas(job, piece, call);
+      job.pending.push_back(state_.axes.replicate->start(call, job.unit->unit.name));
     }
   });
 }

@@ -47,6 +47,10 @@ class GradientReduction {
   Call call_for(Collective collective, const void* in, void* out, std::size_t count) const;
   /// Adds what compression has left out before.
   void feed_back(const Job& job) const;
+  /// Notes what compressing this rank's shard leaves out, and lets the call note what it does.
+  void feed_back_among_replicas(const Job& job, const Piece& piece, Call& call) const;
+  /// Ends the reductions of this unit, which are under way.
+  void finish_all_of(const UnitState& u);
   /// The place at which the rank's block of a piece arrives.
   std::byte* target(const Job& job, const Piece& piece) const;
 

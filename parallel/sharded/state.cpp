@@ -29,7 +29,7 @@ State::State(std::vector<Unit> declared, const Policy& p, const ShardedAxes& a)
   if (has_master()) master_ = memory.zeros(shard * size_of(types.master), state_kind());
   if (policy.stage == Stage::optimizer) gradients_ = memory.zeros(full * size_of(types.gradient));
   if (!reduces_in_place()) gradient_shards_ = memory.zeros(shard * size_of(types.reduce));
-  if (feeds_back()) left_out_ = memory.zeros(full * size_of(types.reduce), MemoryKind::host);
+  if (feeds_back()) left_out_ = memory.zeros(full * sizeof(float), MemoryKind::host);
 }
 
 std::uint64_t State::bytes_at_first() const {
@@ -38,7 +38,7 @@ std::uint64_t State::bytes_at_first() const {
   if (has_master()) bytes += shard * size_of(types.master);
   if (policy.stage == Stage::optimizer) bytes += full * size_of(types.gradient);
   if (!reduces_in_place()) bytes += shard * size_of(types.reduce);
-  if (feeds_back()) bytes += full * size_of(types.reduce);
+  if (feeds_back()) bytes += full * sizeof(float);
   return bytes;
 }
 
@@ -88,9 +88,9 @@ std::byte* State::optimizer_state(std::size_t i, const UnitState& u,
          (u.shard_offset + range.shard_offset) * size_of(policy.precision.master);
 }
 
-std::byte* State::left_out(const UnitState& u) const {
+float* State::left_out(const UnitState& u) const {
   if (!left_out_) return nullptr;
-  return left_out_.data() + u.full_offset * size_of(policy.precision.reduce);
+  return reinterpret_cast<float*>(left_out_.data()) + u.full_offset;
 }
 
 void State::forget_left_out() {

@@ -96,7 +96,7 @@ struct State {
   std::byte* optimizer_state(std::size_t i, const UnitState& u, const LocalRange& range) const;
   /// What compression has left out of a unit's gradients so far, as full_gradients() lie; null
   /// without error feedback.
-  std::byte* left_out(const UnitState& u) const;
+  float* left_out(const UnitState& u) const;
   void forget_left_out();
   void make_optimizer_state(std::size_t states);
   std::size_t optimizer_states() const { return optimizer_states_; }
@@ -114,7 +114,7 @@ struct State {
   Buffer master_;           // where that is another type
   Buffer gradients_;        // stage 1: all of them
   Buffer gradient_shards_;  // unless they are among those
-  Buffer left_out_;         // with error feedback: for all gradients, of the reduce type
+  Buffer left_out_;         // with error feedback: for all gradients, float32
   std::array<Buffer, 2> optimizer_state_;
   std::size_t optimizer_states_ = 0;
 };

@@ -157,6 +157,71 @@ TEST(Compressed, StartedCallsAndGroupsHaveTheSameBits) {
   });
 }
 
+/// What an all-reduce of these inputs loses when it compresses the sums, in each element.
+std::vector<float> lost(DataType type, const std::vector<Bytes>& inputs, ReduceKind kind) {
+  std::vector<float> sum(inputs[0].size() / size_of(type));
+  for (const Bytes& input : inputs) {
+    Bytes packed(compressed_bytes(type, sum.size())), sent(input.size());
+    compress(type, input.data(), packed.data(), sum.size());
+    decompress(type, packed.data(), sent.data(), sum.size());
+    const std::vector<float> values = widened(type, sent);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+  }
+  const std::vector<float> result = widened(type, expected(type, inputs, kind));
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    if (kind == ReduceKind::avg) sum[i] /= static_cast<float>(inputs.size());
+    sum[i] = std::isfinite(sum[i] - result[i]) ? sum[i] - result[i] : 0;
+  }
+  return sum;
+}
+
+TEST(Compressed, WhatSumsLoseIsNotedOnOneRankEach) {
+  Options options;
+  options.slots = 4;
+  options.slot_bytes = 1024;
+  for (const int ranks : {1, 2, 3, 4}) {
+    run_thread_ranks(ranks, options, [&](Communicator& c) {
+      for (const DataType type : kTypes) {
+        for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::avg}) {
+          for (const std::size_t count : {std::size_t{1}, std::size_t{97}, std::size_t{12'345}}) {
+            std::vector<Bytes> inputs;
+            for (int r = 0; r < ranks; ++r) inputs.push_back(input(type, count, r, false));
+            Bytes data = inputs[static_cast<std::size_t>(c.rank())];
+            // Added to what is there, in each call, blocking or started, in place or not.
+            std::vector<float> left_out(count, 0.5F), all(count * static_cast<std::size_t>(ranks));
+            Bytes out(data.size());
+            Call call = call_of(data, out, type, kind);
+            call.left_out = left_out.data();
+            call.left_out_times = 4;
+            c.run(call);
+            c.start(call).wait();
+            call.left_out = nullptr;
+            c.run(call);
+            c.all_gather(left_out.data(), all.data(), count, DataType::float32);
+            const std::vector<float> expected_loss =
+                ranks > 1 ? lost(type, inputs, kind) : std::vector<float>(count);
+            for (std::size_t i = 0; i < count; ++i) {
+              int owners = 0;
+              for (int r = 0; r < ranks; ++r) {
+                const float found = all[static_cast<std::size_t>(r) * count + i];
+                if (found == 0.5F) continue;
+                ++owners;
+                const float times = 4 * expected_loss[i];
+                ASSERT_EQ(found, 0.5F + times + times)
+                    << name(type) << " " << name(kind) << " x " << count << ", element " << i;
+              }
+              ASSERT_LE(owners, 1);
+              if (0.5F + 4 * expected_loss[i] != 0.5F) {
+                ASSERT_EQ(owners, 1) << name(type) << " x " << count << ", element " << i;
+              }
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
 TEST(Compressed, WhatHasNoCompressedFormIsRefused) {
   run_thread_ranks(2, [](Communicator& c) {
     Bytes in(64), out(64);

@@ -222,6 +222,50 @@ TEST(ShardedReduceEightBits, SendLaterWhatTheyLeaveOut) {
   }
 }
 
+// With replicas a shard's averages are compressed twice more.
+TEST(ShardedReduceEightBits, ReplicasSendLaterWhatTheyLeaveOut) {
+  constexpr int kSteps = 200;
+  for (const unsigned divide_by : {0U, 4U}) {
+    for (const Stage stage : kStages) {
+      for (const DataType type : {DataType::float32, DataType::bfloat16}) {
+        for (const int micro_batches : {1, 2}) {
+          SCOPED_TRACE(fmt::format("stage {}, {}, {} micro-batches, divided by {}",
+                                   static_cast<int>(stage), name(type), micro_batches, divide_by));
+          run_thread_ranks(4, [&](Communicator& comm) {
+            test::ShardedMesh mesh(comm, 2, 0);
+            Policy policy = policy_of(stage, Layout::flat, type, kFeedback);
+            policy.divide_by = divide_by;
+            ShardedDataParallel model(units(), policy, mesh.axes());
+            model.share_parameters();
+            // What bfloat16 has without rounding.
+            const auto small = [](int rank, std::size_t unit, std::size_t p, std::size_t i) {
+              const std::size_t at = i + 7 * p + 3 * unit + static_cast<std::size_t>(rank);
+              return i % 16 == 9 ? 512.0F : std::ldexp(static_cast<float>(1 + at % 7), -6);
+            };
+            std::vector<double> missing;
+            for (int step = 0; step < kSteps; ++step) {
+              for (int m = 0; m < micro_batches; ++m) backward(model, comm.rank(), small);
+              model.finish_backward();
+              std::size_t at = 0;
+              for_each_gradient(model, [&](std::size_t u, std::size_t p, std::size_t i, float g) {
+                if (at == missing.size()) missing.push_back(0);
+                double average = 0;
+                for (int r = 0; r < 4; ++r) average += double{small(r, u, p, i)} / 4;
+                missing[at++] += i % 16 == 9 ? 0 : average - double{g} / micro_batches;
+              });
+              model.step(Sgd());
+            }
+            // The gradients, a shard's averages, and their average: 512 each at most.
+            double worst = 0;
+            for (const double m : missing) worst = std::max(worst, std::fabs(m));
+            EXPECT_LE(worst, 3 * 520.0 / 127 / micro_batches + (type == DataType::float32 ? 0 : 1));
+          });
+        }
+      }
+    }
+  }
+}
+
 TEST(ShardedReduceEightBits, DiscardedGradientsLeaveNothingBehind) {
   run_thread_ranks(2, [&](Communicator& comm) {
     test::ShardedMesh mesh(comm, 1, 0);
@@ -284,7 +328,7 @@ TEST(ShardedReduceEightBits, CarryAndKeepWhatTheFormulasSay) {
             const ShardedStatistics now = model.statistics();
             if (comm.rank() == 0 && !feedback) held = now.total.bytes;
             if (comm.rank() == 0 && feedback) {
-              EXPECT_EQ(now.total.bytes, held + now.full * size_of(type));
+              EXPECT_EQ(now.total.bytes, held + now.full * sizeof(float));
             }
           });
         }

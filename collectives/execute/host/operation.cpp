@@ -299,6 +299,18 @@ CombineOptions Operation::combine_options(const Action& action) const {
   return options;
 }
 
+float* Operation::left_out(const Action& action, const Move& m) const {
+  if (binding_->left_out == nullptr || !action.completes || m.format != Format::compressed) {
+    return nullptr;
+  }
+  for (std::size_t k = m.not_plain; k < m.destinations; ++k) {
+    if (m.operands[k].where != CompiledOperand::out) continue;
+    const auto bytes = static_cast<const std::byte*>(destinations_[k]) - binding_->out.base;
+    return binding_->left_out + static_cast<std::size_t>(bytes) / element_;
+  }
+  return nullptr;
+}
+
 void Operation::move_combined(const Action& action, const Move& m, std::size_t shift, bool plain) {
   CombineOptions options = combine_options(action);
   if (m.remote) return move_remote(action, m, shift, plain, options);
@@ -310,6 +322,8 @@ void Operation::move_combined(const Action& action, const Move& m, std::size_t s
   }
   for (std::size_t k = 0; k < m.sources; ++k) from[k] = {pointer(action, *place++, shift)};
   if (m.scaled && scales_) scale_sources(m);
+  options.left_out = left_out(action, m);
+  options.left_out_times = binding_->left_out_times;
   combine_move(action, m, plain, options);
 }
 

@@ -45,6 +45,9 @@ struct Binding {
   bool pulled = false;         // a send: the receiver copies from this rank's memory
   bool canonical = false;      // a reduction has the canonical order (CombineOptions)
   bool stream = false;         // results are larger than the cache: write past it
+  // Of a compressed plan: where what its sums lose is noted, by element of `out`, so many times.
+  float* left_out = nullptr;
+  float left_out_times = 1;
   std::shared_ptr<WriteTrial> trial;  // of the calls so bound; none: `stream` is right
 };
 
@@ -204,6 +207,9 @@ class Operation {
   void signal(const Action& action);
   void move(const Action& action, const Move& move, std::size_t shift);
   CombineOptions combine_options(const Action& action) const;
+  /// The operands are in destinations_: where Binding::left_out has the elements of `out` that a
+  /// compressed move completes; null: it completes none there.
+  float* left_out(const Action& action, const Move& move) const;
   void move_combined(const Action& action, const Move& move, std::size_t shift, bool plain);
   void move_remote(const Action& action, const Move& move, std::size_t shift, bool plain,
                    CombineOptions& options);
