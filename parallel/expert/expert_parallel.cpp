@@ -181,6 +181,7 @@ void ExpertParallel::forward(const void* x, const Routing& routing, const Forwar
   // Calls of other micro-batches, or of other layers, do not match: see Call::label. Few labels, as
   // a communicator prepares the calls of each.
   constexpr std::uint64_t kLabels = 4;
+  saved.of_ = nullptr;
   saved.label_ = static_cast<std::uint16_t>(1 + (mix(0, what_) + calls_++ % kLabels) % 2000);
   exchange_counts(routing, x, y, saved);
   Places places{};
@@ -199,18 +200,19 @@ void ExpertParallel::forward(const void* x, const Routing& routing, const Forwar
                 places.results + first * row_bytes_);
       });
   sum_for_tokens(saved, places.sent, saved.weights_, y);
+  saved.of_ = this;
 }
 
 void ExpertParallel::backward(const void* dy, const Backward& experts, Saved& saved, void* dx,
                               std::span<double> dweights) {
   Device& device = axis_.device();
-  const std::size_t rows = saved.choice_of_.size();
+  const std::size_t rows = saved.of_ == this ? saved.choice_of_.size() : 0;
   std::vector<double> products(rows), weights(rows);
   double* made = products.data();  // on the device
   Places places{};
   or_abort([&] {
     if (!experts) throw Error(ErrorCode::invalid_argument, what_ + ": experts is empty");
-    if (saved.waves_.empty()) {
+    if (saved.of_ != this) {
       throw Error(
           ErrorCode::invalid_usage,
           fmt::format("{}: the backward of no forward; pass what a forward has saved", what_));

@@ -71,7 +71,7 @@ using Backward = std::function<void(std::size_t expert, const void* rows, const 
 class ExpertParallel;
 
 /// What a backward needs of its forward: one for each micro-batch under way, used again for later
-/// ones. The engine outlives it.
+/// ones. A forward that throws leaves it as one of no forward. The engine outlives it.
 class Saved {
  public:
   /// Rows that this rank's experts got, by expert.
@@ -96,7 +96,8 @@ class Saved {
   std::vector<std::size_t> received_;
   std::size_t tokens_ = 0, dropped_ = 0, received_rows_ = 0;
   std::uint16_t label_ = 0;
-  Buffer rows_, results_;  // that arrived; that came back
+  Buffer rows_, results_;               // that arrived; that came back
+  const ExpertParallel* of_ = nullptr;  // whose forward it is, all of it; null: of none
 };
 
 class ExpertParallel {
@@ -119,6 +120,7 @@ class ExpertParallel {
   void forward(const void* x, const Routing& routing, const Forward& experts, void* y,
                Saved& saved);
   /// Collective, in the same order of micro-batches on all ranks; else all throw Error(mismatch).
+  /// Throws Error(invalid_usage) if `saved` is of no forward of this engine.
   /// dy, dx: a row for each token; dx is written, and so is `dweights`, tokens x top_k: the
   /// gradient by the routing's weights, 0 for dropped choices.
   void backward(const void* dy, const Backward& experts, Saved& saved, void* dx,

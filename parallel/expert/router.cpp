@@ -26,11 +26,12 @@ double Balance::loss() const {
   return static_cast<double>(share.size()) * products;
 }
 
-Router::Router(const std::string& name, RouterOptions options) : options_(options) {
+Router::Router(const std::string& name, RouterOptions options)
+    : what_(fmt::format("router '{}'", name)), options_(options) {
   if (options.top_k >= 1 && options.top_k <= options.experts) return;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("router '{}': top {} of {} experts; take 1 to {} of them", name,
-                          options.top_k, options.experts, options.experts));
+              fmt::format("{}: top {} of {} experts; take 1 to {} of them", what_, options.top_k,
+                          options.experts, options.experts));
 }
 
 void Router::forward(const void* logits, std::size_t tokens, DataType type, Routed& routed) const {
@@ -63,6 +64,16 @@ void Router::forward(const void* logits, std::size_t tokens, DataType type, Rout
 void Router::backward(const Routed& routed, std::span<const double> dweights,
                       BalanceGradient balance, void* dlogits, DataType type) const {
   const std::size_t experts = options_.experts, k = options_.top_k, tokens = routed.tokens();
+  if (routed.top_k != k || routed.experts.size() != tokens * k ||
+      routed.weights.size() != tokens * k || routed.probabilities.size() != tokens * experts ||
+      dweights.size() != tokens * k) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: the backward of {} choices, {} weights and {} probabilities, with "
+                            "{} gradients of weights; pass what its forward has made, and {} "
+                            "gradients for each of its tokens",
+                            what_, routed.experts.size(), routed.weights.size(),
+                            routed.probabilities.size(), dweights.size(), k));
+  }
   std::vector<double> result(tokens * experts);
   for (std::size_t t = 0; t < tokens; ++t) {
     const std::span p = std::span(routed.probabilities).subspan(t * experts, experts);

@@ -64,7 +64,9 @@ class Router {
   /// `logits`: tokens x experts, of a floating-point type. Equal logits: the lower expert first.
   /// Computes in float64.
   void forward(const void* logits, std::size_t tokens, DataType type, Routed& routed) const;
-  /// `dweights`: tokens x top_k, of the weights. `dlogits`, tokens x experts, is written.
+  /// `dweights`: tokens x top_k, of the weights. `dlogits`, tokens x experts, is written. Throws
+  /// Error(invalid_argument) if `routed` is not what a forward of this router has made, or dweights
+  /// are of another number of tokens.
   void backward(const Routed& routed, std::span<const double> dweights, BalanceGradient balance,
                 void* dlogits, DataType type) const;
   /// Collective: over the tokens of all ranks of `axis`. Each rank may have any number of tokens.
@@ -72,6 +74,7 @@ class Router {
   Balance balance(Axis& axis, const Routed& routed) const;
 
  private:
+  const std::string what_;
   const RouterOptions options_;
 };
 

@@ -200,9 +200,9 @@ class ContextParallelAttention::Impl {
   }
 
   void forward(const void* q, const void* k, const void* v, void* out, Saved& saved) {
+    saved = {};
     pool_.device().check_memory(
         what_, {{"q", q, rows_}, {"k", k, rows_}, {"v", v, rows_}, {"out", out, rows_}});
-    saved = {};
     saved.memory_ = pool_.allocate(saved_bytes());
     Workspace workspace(saved.memory_.data());
     if (!ulysses_) {
@@ -228,7 +228,7 @@ class ContextParallelAttention::Impl {
   }
 
   void backward(const void* dout, const Saved& saved, void* dq, void* dk, void* dv) {
-    if (!saved.memory_) {
+    if (saved.of_ != this || !saved.memory_) {
       throw Error(
           ErrorCode::invalid_usage,
           fmt::format("{}: the backward of no forward; pass what a forward has saved", what_));
@@ -289,8 +289,9 @@ class ContextParallelAttention::Impl {
   void attend(const BackwardTensors& t) const {
     gathers_ ? blocks_->gathered_backward(t) : blocks_->ring_backward(t);
   }
-  static void remember(Saved& saved, const void* q, const void* k, const void* v, const void* out,
-                       const void* lse) {
+  void remember(Saved& saved, const void* q, const void* k, const void* v, const void* out,
+                const void* lse) const {
+    saved.of_ = this;
     saved.q_ = q;
     saved.k_ = k;
     saved.v_ = v;

@@ -60,14 +60,18 @@ struct AttentionOptions {
 };
 
 class ContextParallelAttention {
+  class Impl;
+
  public:
-  /// What the backward needs, of one forward. Movable; the engine outlives it.
+  /// What the backward needs, of one forward; of none after one that has thrown. Movable; the
+  /// engine outlives it.
   class Saved {
    public:
     Saved() = default;
 
    private:
     friend class ContextParallelAttention;
+    const Impl* of_ = nullptr;  // whose forward it is, all of it; null: of none
     Buffer memory_;
     const void* q_ = nullptr;
     const void* k_ = nullptr;
@@ -98,7 +102,7 @@ class ContextParallelAttention {
   /// Without a heads axis (of more than one rank), `saved` refers to q, k, v and out: they have to
   /// stay there until the backward. With one, it has its own.
   void forward(const void* q, const void* k, const void* v, void* out, Saved& saved);
-  /// Writes dq, dk and dv. Throws Error(invalid_usage) if `saved` is of no forward.
+  /// Writes dq, dk and dv. Throws Error(invalid_usage) if `saved` is of no forward of this engine.
   void backward(const void* dout, const Saved& saved, void* dq, void* dk, void* dv);
 
   /// Of calls, and of all Saved that there are.
@@ -109,7 +113,6 @@ class ContextParallelAttention {
   std::size_t saved_bytes() const;
 
  private:
-  class Impl;
   const std::unique_ptr<Impl> impl_;
 };
 

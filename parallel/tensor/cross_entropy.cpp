@@ -49,6 +49,7 @@ void VocabularyCrossEntropy::reduce(std::vector<double>& values, ReduceKind kind
 
 void VocabularyCrossEntropy::forward(const void* logits, std::span<const Token> targets,
                                      Saved& saved) {
+  saved = {};
   check(targets);
   const std::size_t n = targets.size();
   axis_.device().check_memory(what_, {{"the logits", logits, n * vocabulary_.local}});

@@ -96,7 +96,8 @@ class VocabularyCrossEntropy {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
   /// `logits`: a row for each target, of vocabulary().local columns. Throws
-  /// Error(invalid_argument), on all ranks alike, for a target out of range.
+  /// Error(invalid_argument), on all ranks alike, for a target out of range; then `saved` is of no
+  /// targets.
   void forward(const void* logits, std::span<const Token> targets, Saved& saved);
   /// dlogits, which may be where logits are, is `scale` times the gradient of the sum of all
   /// losses: 1 / counted for their mean.

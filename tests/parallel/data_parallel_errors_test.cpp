@@ -379,5 +379,34 @@ TEST(DataParallel, GoesOnWithoutTheRanksThatHaveNoDataLeft) {
   });
 }
 
+// Any number of backwards is data, also one of which a byte is 0.
+TEST(DataParallel, TheFirstRankWithDataHasHadAnyNumberOfBackwards) {
+  for (const int backwards : {1, 255, 256, 512, 65'536}) {
+    run_thread_ranks(3, [&](Communicator& comm) {
+      CommunicatorAxis axis(comm);
+      Policy policy;
+      policy.uneven_inputs = true;
+      DataParallel engine(axis, {{"w", {4}}}, policy);
+      int steps = 0;
+      const auto expect_rank_1 = [&] {
+        EXPECT_EQ(engine.first_with_data(), 1) << backwards << " backwards, rank " << comm.rank();
+        ++steps;
+      };
+      if (comm.rank() > 0) {
+        for (int i = 1; i < backwards; ++i) {
+          const auto accumulates = engine.no_sync();
+          engine.ready(0);
+          (void)engine.finish();
+        }
+        engine.ready(0);
+        (void)engine.finish();
+        expect_rank_1();
+      }
+      engine.join(expect_rank_1);
+      EXPECT_EQ(steps, 1);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace tutti::parallel

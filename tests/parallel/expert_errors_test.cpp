@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <span>
 #include <stdexcept>
 
 #include "core/error.h"
@@ -204,6 +205,64 @@ TEST(ExpertErrors, GradientsNeedTheirSpace) {
     EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
     EXPECT_CONTAINS(e, "there are 6 weights, but space for 5 gradients");
   });
+}
+
+TEST(ExpertErrors, TheBackwardOfARefusedForwardIsRefused) {
+  for (const bool used_before : {false, true}) {
+    run_thread_ranks(3, [&](Communicator& comm) {
+      CommunicatorAxis axis(comm);
+      ExpertParallel layer(axis, kShape);
+      Batch batch;
+      if (used_before) {
+        batch.forward(layer);
+        batch.backward(layer);
+      }
+      if (comm.rank() == 1) batch.routing.experts[2] = 6;
+      EXPECT_NE(error_of([&] { batch.forward(layer); }).code(), ErrorCode{});
+      comm.barrier();  // a backward that is refused aborts the axis
+      const Error e = error_of([&] { batch.backward(layer); });
+      EXPECT_EQ(e.code(), ErrorCode::invalid_usage) << e.what();
+      EXPECT_CONTAINS(e, "the backward of no forward");
+    });
+  }
+}
+
+TEST(ExpertErrors, TheBackwardOfAnotherLayersForwardIsRefused) {
+  run_thread_ranks(1, [](Communicator& comm) {
+    CommunicatorAxis axis(comm);
+    ExpertShape smaller = kShape;
+    smaller.experts = 2;
+    ExpertParallel layer(axis, kShape), other(axis, smaller);
+    Batch batch;
+    batch.forward(layer);
+    const Error e = error_of([&] { batch.backward(other); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_usage) << e.what();
+  });
+}
+
+TEST(ExpertErrors, TheBackwardOfARoutingThatNoRouterMadeIsRefused) {
+  const Router router("moe", {.experts = 4, .top_k = 2});
+  const std::vector<float> logits{1, 2, 3, 4, 4, 3, 2, 1};
+  Routed routed;
+  router.forward(logits.data(), 2, DataType::float32, routed);
+  std::vector<float> dlogits(8);
+  std::vector<double> dweights(4);
+  const auto refused = [&](const Routed& r, std::size_t gradients) {
+    const Error e = error_of([&] {
+      router.backward(r, std::span(dweights).first(gradients), {}, dlogits.data(),
+                      DataType::float32);
+    });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_CONTAINS(e, "router 'moe': the backward of");
+  };
+  router.backward(routed, dweights, {}, dlogits.data(), DataType::float32);
+  refused(routed, 3);
+  Routed spoilt = routed;
+  spoilt.probabilities.clear();
+  refused(spoilt, 4);
+  spoilt = routed;
+  spoilt.top_k = 1;
+  refused(spoilt, 4);
 }
 
 }  // namespace

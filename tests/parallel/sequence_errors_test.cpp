@@ -154,5 +154,56 @@ TEST(SequenceErrors, AKernelThatFailsFailsOnAllRanks) {
   }
 }
 
+// Without a message that could fail, what a forward has left is all that the backward sees.
+TEST(SequenceErrors, TheBackwardOfAForwardThatThrewIsRefused) {
+  run_thread_ranks(1, [](Communicator& comm) {
+    Mesh mesh(comm, {{"ring", 1}});
+    Kernel kernel = plain_kernel();
+    bool fails = false;
+    const auto forward = kernel.forward;
+    kernel.forward = [&](const ForwardBlock& block) {
+      if (fails) throw std::runtime_error("no memory");
+      forward(block);
+    };
+    const AttentionShape shape{.name = "block3", .sequence = 8, .heads = 2, .dim = 2};
+    std::vector<float> q(32), out(32), dq(32), dk(32), dv(32);
+    const auto refused = [&](ContextParallelAttention& layer,
+                             const ContextParallelAttention::Saved& saved) {
+      const Error e =
+          error_of([&] { layer.backward(q.data(), saved, dq.data(), dk.data(), dv.data()); });
+      EXPECT_EQ(e.code(), ErrorCode::invalid_usage);
+      EXPECT_CONTAINS(e, "the backward of no forward");
+    };
+    for (const bool throws : {false, true}) {
+      ContextParallelAttention layer({.keys = &mesh.axis("ring")}, shape, kernel);
+      ContextParallelAttention::Saved saved;
+      fails = false;
+      layer.forward(q.data(), q.data(), q.data(), out.data(), saved);
+      layer.backward(q.data(), saved, dq.data(), dk.data(), dv.data());
+      fails = throws;
+      // The kernel fails, or null is refused: what an earlier forward has saved is not meant.
+      const float* const keys = throws ? q.data() : nullptr;
+      EXPECT_NE(
+          error_of([&] { layer.forward(q.data(), keys, q.data(), out.data(), saved); }).code(),
+          ErrorCode{});
+      refused(layer, saved);
+    }
+  });
+  run_thread_ranks(1, [](Communicator& comm) {
+    Mesh mesh(comm, {{"ring", 1}});
+    const AttentionShape small{.name = "block3", .sequence = 8, .heads = 2, .dim = 2};
+    AttentionShape large = small;
+    large.sequence = 800;
+    ContextParallelAttention one({.keys = &mesh.axis("ring")}, small, plain_kernel());
+    ContextParallelAttention other({.keys = &mesh.axis("ring")}, large, plain_kernel());
+    std::vector<float> q(3200), out(3200), dq(3200), dk(3200), dv(3200);
+    ContextParallelAttention::Saved saved;
+    one.forward(q.data(), q.data(), q.data(), out.data(), saved);
+    const Error e =
+        error_of([&] { other.backward(q.data(), saved, dq.data(), dk.data(), dv.data()); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_usage);
+  });
+}
+
 }  // namespace
 }  // namespace tutti::parallel::sequence

@@ -242,6 +242,12 @@ TEST(VocabularyErrors, NameTheTokenAndItsPlace) {
                    ErrorCode::invalid_argument,
                    "cross entropy 'loss': target 29 at position 1 is outside of the vocabulary");
     loss.forward(logits.data(), good, saved);
+    // What an earlier forward has saved is not that of one that was refused.
+    EXPECT_EQ(error_of([&] { loss.forward(logits.data(), bad, saved); }).code(),
+              ErrorCode::invalid_argument);
+    Matrix dlogits(2, loss.vocabulary().local);
+    expect_refused(error_of([&] { loss.backward(logits.data(), good, saved, 1, dlogits.data()); }),
+                   ErrorCode::invalid_argument, "the forward had 0");
     VocabularyEmbedding sliced(axis, "tokens", kTokens, kWidth, kType, {.sequence = true});
     expect_refused(error_of([&] {
                      sliced.forward(std::vector<Token>{1, 2, 3}, weight.data(), out.data());
