@@ -19,6 +19,9 @@ struct GpuModel {
   double rate = 0;       // GB/s of a link, in each direction
   double reached = 0;
   double pci_speed = 0;  // GT/s of a lane, at most
+  double memory = 0;     // GB; 0: not known, as of an architecture
+  double teraflops =
+      0;  // of matrices of 16-bit floats without zeros to skip, at most; 0: not known
 };
 std::span<const GpuModel> gpu_models();
 /// The device's line, else its architecture's, else an empty line.

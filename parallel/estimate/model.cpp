@@ -69,10 +69,22 @@ TransformerSizes in_proportion(std::string_view text, double parameters) {
   return best;
 }
 
-void need(std::size_t value, const char* name) {
-  if (value > 0 && value <= 1'000'000'000) return;
+void need(std::size_t value, const char* name, std::size_t most = 1'000'000'000) {
+  if (value > 0 && value <= most) return;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("a model needs {} between 1 and 1,000,000,000, not {}", name, value));
+              fmt::format("a model needs {} between 1 and {}, not {}", name, most, value));
+}
+
+/// More than any model has, and few enough to be counted one by one in each mix.
+constexpr std::size_t kMostExperts = 4096, kMostMatrices = 100'000;
+
+void refuse_too_many(const Model& m) {
+  const std::size_t of_a_block = m.block.parameters.size() + m.experts * m.expert.parameters.size();
+  if (m.blocks * of_a_block <= kMostMatrices) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("num_hidden_layers {} are too many: with {} parameters each, an estimate "
+                          "counts {} layers at most",
+                          m.blocks, of_a_block, kMostMatrices / of_a_block));
 }
 
 }  // namespace
@@ -150,6 +162,7 @@ Model transformer(const TransformerSizes& s) {
   m.experts = s.num_local_experts;
   m.top_k = s.num_experts_per_tok;
   if (m.experts > 0) {
+    need(m.experts, "num_local_experts", kMostExperts);
     need(m.top_k, "num_experts_per_tok");
     if (m.top_k > m.experts) {
       throw Error(
@@ -163,6 +176,7 @@ Model transformer(const TransformerSizes& s) {
   if (s.gated) mlp.parameters.push_back({"gate", s.intermediate_size, width, Divided::rows});
   mlp.parameters.push_back({"up", s.intermediate_size, width, Divided::rows});
   mlp.parameters.push_back({"down", width, s.intermediate_size, Divided::columns});
+  refuse_too_many(m);
   // The inputs of both norms, and of what follows them.
   m.block.kept_whole = 4 * static_cast<double>(width);
   // Queries, keys, values, attention's output; then what the MLP's activation gets, and makes.

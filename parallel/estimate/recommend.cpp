@@ -94,7 +94,7 @@ std::vector<Estimate> pareto_of(std::vector<Estimate> all) {
 
 }  // namespace
 
-std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& job, bool shared) {
+std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& job) {
   const std::size_t sequences = sequences_of(job);
   std::vector<Mix> all;
   for (const int tensor : divisors(cluster.gpus_of_a_host)) {
@@ -102,7 +102,6 @@ std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& jo
     for (const int pipeline : divisors(cluster.gpus / tensor)) {
       const int data = cluster.gpus / tensor / pipeline;
       for (const int context : divisors(data)) {
-        if (shared != (context > 1)) continue;
         for (const int experts : model.experts > 0 ? divisors(data) : std::vector<int>{1}) {
           for (const int heads : divisors(context)) {
             const Mix mix{.shards = data,
@@ -128,13 +127,10 @@ std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& jo
 Recommendation recommend(const Model& model, const Cluster& cluster, const Job& job) {
   std::vector<Estimate> all;
   std::map<std::string, Estimate> kinds;
-  for (const bool shared : {false, true}) {
-    if (std::ranges::any_of(all, &Estimate::fits)) break;
-    for (const Mix& mix : mixes(model, cluster, job, shared)) {
-      const Estimate& e = all.emplace_back(estimate(mix, model, cluster));
-      const auto [kind, is_new] = kinds.try_emplace(kind_of(mix), e);
-      if (!is_new && better(e, kind->second)) kind->second = e;
-    }
+  for (const Mix& mix : mixes(model, cluster, job)) {
+    const Estimate& e = all.emplace_back(estimate(mix, model, cluster));
+    const auto [kind, is_new] = kinds.try_emplace(kind_of(mix), e);
+    if (!is_new && better(e, kind->second)) kind->second = e;
   }
   if (all.empty()) {
     throw Error(ErrorCode::invalid_argument,

@@ -16,12 +16,11 @@ struct Job {
   Precision precision = Precision::mixed();
 };
 
-/// All mixes of the cluster's GPUs that the model can have: powers of two and other divisors along
-/// each dimension, tensor parallelism and the exchange of heads inside of a host, each stage, with
-/// and without recomputing, micro-batches of 1 to 8 sequences. `shared`: those in which ranks share
-/// sequences, instead.
-std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& job,
-                       bool shared = false);
+/// All mixes of the cluster's GPUs that the model can have, whatever memory these have: powers of
+/// two and other divisors along each dimension, tensor parallelism and the exchange of heads inside
+/// of a host, each stage, with and without recomputing, micro-batches of 1 to 8 sequences (of 1
+/// where ranks share a sequence).
+std::vector<Mix> mixes(const Model& model, const Cluster& cluster, const Job& job);
 
 struct Recommendation {
   std::size_t tried = 0;         // mixes
@@ -35,9 +34,8 @@ struct Recommendation {
   std::size_t gpus_needed = 0;
 };
 
-/// Ranks share sequences only if no other mix fits: short parts make computing slower than the
-/// estimate knows. Throws Error(invalid_argument) if the job has fewer sequences than any mix
-/// needs.
+/// With more memory the best mix is never slower: the same mixes are tried. Throws
+/// Error(invalid_argument) if the job has fewer sequences than any mix needs.
 Recommendation recommend(const Model& model, const Cluster& cluster, const Job& job);
 
 }  // namespace tutti::parallel::estimate

@@ -8,6 +8,11 @@ namespace {
 /// Less than this part of a step is no wall.
 constexpr double kNoWall = 0.05;
 
+/// Ranks that share a sequence of so many tokens each compute half as fast as with whole sequences:
+/// matrices and blocks of attention have fewer rows than fill a GPU. An assumption; without one,
+/// the estimate would cut each sequence into parts of any size for nothing.
+constexpr double kShortPart = 256;
+
 /// The ranks of an axis of `size`, `stride` apart.
 AxisPlace place(int size, int stride, const Cluster& c) {
   AxisPlace p;
@@ -37,7 +42,9 @@ Spent spent(const Traffic& traffic, const AxisPlace& at, const Cluster& c) {
 StepTime time_of(const Mix& mix, const Model& model, const StepTraffic& traffic, const Cluster& c) {
   StepTime t;
   // The backward takes twice the forward, which recomputing adds once more.
-  const double forward = model.forward_flops(mix.length) *
+  const double part = static_cast<double>(mix.length) / mix.context;
+  const double slower = mix.context > 1 ? 1 + kShortPart / part : 1;
+  const double forward = slower * model.forward_flops(mix.length) *
                          static_cast<double>(mix.rows() * mix.micro_batches) /
                          (mix.tensor * mix.pipeline * c.flops);
   t.compute = forward * (mix.recompute ? 4 : 3);

@@ -85,7 +85,7 @@ class Counting {
     for (const HeldUnit& held : units) {
       for (std::size_t i = 0; i < held.times; ++i) {
         for (const UnitParameter& p : held.unit.parameters) {
-          parameters.push_back({p.name, {p.count}, mix.precision.gradient});
+          parameters.push_back({{}, {p.count}, mix.precision.gradient});
         }
       }
     }

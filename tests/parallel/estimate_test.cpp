@@ -337,6 +337,75 @@ TEST(EstimatedWall, ALongSequenceIsShared) {
   }
 }
 
+// By its own numbers: whatever is best with little memory is there with more, too.
+TEST(EstimatedWall, MoreMemoryIsNeverWorse) {
+  int better = 0, with_context = 0;
+  const auto expect_no_worse = [&](const char* size, int gpus, const Job& job) {
+    const Model model = transformer(*transformer_of(size));
+    double before = HUGE_VAL;
+    for (const double gigabytes : {6.0, 16.0, 24.0, 40.0, 50.0, 64.0, 80.0, 141.0, 288.0}) {
+      estimate::Cluster cluster = h100(gpus);
+      cluster.memory = gigabytes * 1e9;
+      const Recommendation r = recommend(model, cluster, job);
+      const std::string what = fmt::format("{}, {} GPUs of {} GB, {} sequences of {}", size, gpus,
+                                           gigabytes, job.sequences, job.length);
+      const double now = r.best ? r.best->time.total() : HUGE_VAL;
+      EXPECT_LE(now, before) << what;
+      if (r.best) {
+        EXPECT_LE(r.best->memory.total(), cluster.memory) << what;
+        if (now < before) ++better;
+        if (r.best->mix.context > 1) ++with_context;
+        // No mix of any kind that fits is faster.
+        for (const Estimate& e : r.pareto) EXPECT_GE(e.time.total(), now) << what;
+      }
+      before = now;
+    }
+  };
+  for (const char* size : {"1B", "8B", "70B", "8x7B"}) {
+    for (const int gpus : {6, 8, 24}) {
+      for (const std::size_t length : {1024U, 6144U, 98304U}) {
+        expect_no_worse(size, gpus, {.length = length, .sequences = 64});
+      }
+    }
+  }
+  expect_no_worse("70B", 64, {.length = 1 << 20, .sequences = 4});
+  expect_no_worse("405B", 512, {.length = 131072});
+  EXPECT_GT(better, 40);
+  EXPECT_GT(with_context, 40);
+}
+
+TEST(EstimatedTime, ShortPartsOfASequenceComputeSlower) {
+  const Model model = transformer(*transformer_of("8B"));
+  const auto compute = [&](int context, std::size_t length) {
+    const Mix mix{.shards = 32, .context = context, .stage = 3, .length = length};
+    return estimate::estimate(mix, model, h100(32)).time.compute * context;
+  };
+  EXPECT_EQ(compute(4, 1024), 2 * compute(1, 1024));
+  EXPECT_NEAR(compute(4, 1 << 20) / compute(1, 1 << 20), 1, 0.01);
+  // So a sequence that fits is not cut without need.
+  const Recommendation r = recommend(model, h100(64), {.length = 4096, .sequences = 512});
+  ASSERT_TRUE(r.best.has_value());
+  EXPECT_EQ(r.best->mix.context, 1);
+}
+
+// No model has so many layers or experts: counting them one by one would take minutes.
+TEST(EstimatedModel, MoreLayersThanCanBeAreRefused) {
+  TransformerSizes s = *transformer_of("7B");
+  for (const std::size_t layers : {std::size_t{100'000}, std::size_t{1'000'000'000}}) {
+    s.num_hidden_layers = layers;
+    const Error e = error_of([&] { transformer(s); });
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(std::string(e.what()),
+              fmt::format("num_hidden_layers {} are too many: with 9 parameters each, an estimate "
+                          "counts 11111 layers at most",
+                          layers));
+  }
+  s = *transformer_of("8x7B");
+  s.num_local_experts = 1'000'000;
+  EXPECT_NE(std::string(error_of([&] { transformer(s); }).what()).find("num_local_experts"),
+            std::string::npos);
+}
+
 TEST(EstimatedTime, AJobThatNoMixDividesIsRefused) {
   const Error e = error_of([] {
     recommend(transformer(*transformer_of("7B")), h100(97), {.length = 4096, .sequences = 7});

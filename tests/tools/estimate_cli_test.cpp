@@ -82,6 +82,67 @@ TEST_F(EstimateCli, KnowsMixturesOfExperts) {
   EXPECT_GT(nlohmann::json::parse(out)["parameters"].get<double>(), 3e9);
 }
 
+// Memory and speed are those of the GPU, and what nobody has said is marked.
+TEST_F(EstimateCli, TakesMemoryAndSpeedFromTheModelOfTheGpu) {
+  const auto json = [&](const std::string& arguments) {
+    EXPECT_EQ(tutti("estimate --model 1B --batch 64 --json " + arguments), 0) << err;
+    return nlohmann::json::parse(out);
+  };
+  struct Case {
+    const char* machine;
+    double memory, flops;
+  };
+  for (const Case& c : {Case{"2xRTX4090", 24e9, 0.4 * 165.2e12},
+                        {"8xV100", 16e9, 0.4 * 125e12},
+                        {"4xA100-SXM4-80GB", 80e9, 0.4 * 312e12},
+                        {"8xA100", 40e9, 0.4 * 312e12},
+                        {"8xH100", 80e9, 0.4 * 989e12},
+                        {"2xMI300X", 192e9, 0.4 * 1307.4e12}}) {
+    const auto all = json(std::string("--machine ") + c.machine);
+    EXPECT_EQ(all["gpu_memory"], c.memory) << c.machine;
+    EXPECT_NEAR(all["flops"].get<double>(), c.flops, 1e9) << c.machine;
+    EXPECT_LE(all["best"]["memory"]["total"], c.memory) << c.machine;
+    EXPECT_CONTAINS(all["cluster"].get<std::string>(), "guessed:");
+  }
+  ASSERT_EQ(tutti("estimate --model 1B --batch 64 --machine 2xRTX4090"), 0) << err;
+  EXPECT_CONTAINS(out, "# 2 GPUs of 24 GB that reach 66 TFLOP/s each");
+  EXPECT_CONTAINS(out, "# guessed: 24 GB, as RTX 4090 has (--gpu-memory)");
+  EXPECT_CONTAINS(out, "# guessed: 66 TFLOP/s, 40 % of the 165.2 that RTX 4090 has in 16 bits");
+  ASSERT_EQ(tutti("estimate --model 1B --batch 64 --machine 2xRTX4090 --gpu-memory 22.5G "
+                  "--tflops 90"),
+            0)
+      << err;
+  EXPECT_CONTAINS(out, "# 2 GPUs of 22.5 GB that reach 90 TFLOP/s each");
+  EXPECT_EQ(out.find("guessed"), out.npos) << out;
+}
+
+TEST_F(EstimateCli, SaysThatItGuessesWhereNothingIsKnownOfTheGpus) {
+  folder.write("gpus.xml",
+               R"(<system version="1"><cpu numaid="0" arch="x86_64" vendor="GenuineIntel"
+      familyid="6" modelid="143">
+      <pci busid="0000:01:00.0" class="0x030200" vendor="0x10de" device="0x0001"
+           link_speed="16 GT/s PCIe" link_width="16"><gpu dev="0" sm="0" rank="0" gdr="1"/></pci>
+      </cpu></system>)");
+  ASSERT_EQ(tutti("estimate --model 1B --batch 8 --topology gpus.xml"), 0) << err;
+  EXPECT_CONTAINS(out, "# guessed: 80 GB, as nothing says which GPUs these are (--gpu-memory)");
+  EXPECT_CONTAINS(out, "# guessed: 400 TFLOP/s, as nothing says which GPUs these are (--tflops)");
+}
+
+TEST_F(EstimateCli, SaysWhyNothingFits) {
+  // The state would fit on one GPU or two; the activations of a long sequence do not.
+  ASSERT_EQ(tutti("estimate --model 1B --seq 100003 --batch 8 --machine 8xH100 --gpu-memory 20G"),
+            0)
+      << err;
+  EXPECT_CONTAINS(out, "Nothing fits. ");
+  EXPECT_CONTAINS(out, "lacks the least: it needs");
+  EXPECT_CONTAINS(out, "The wall is: activations.");
+  EXPECT_EQ(out.find("alone need"), out.npos) << out;
+  ASSERT_EQ(tutti("estimate --model 70B --machine 8xH100"), 0) << err;
+  EXPECT_CONTAINS(out,
+                  "Nothing fits. Parameters, gradients and the optimizer's state alone need 15 "
+                  "GPUs of 80 GB.");
+}
+
 TEST_F(EstimateCli, BadInputIsAnErrorThatSaysWhatToDo) {
   const auto refused = [&](const std::string& arguments, const std::string& what) {
     EXPECT_EQ(tutti("estimate " + arguments), 2) << arguments;
@@ -107,6 +168,10 @@ TEST_F(EstimateCli, BadInputIsAnErrorThatSaysWhatToDo) {
   refused("--model 7B --experts 4 --top-k 5", "num_experts_per_tok 5 is more than the 4 experts");
   folder.write("d.json", R"({"model_type": "llama", "hidden_size": -5})");
   refused("--config d.json", "d.json: hidden_size is no size");
+  folder.write("e.json",
+               R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1000000000,
+      "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 1000})");
+  refused("--config e.json", "num_hidden_layers 1000000000 are too many");
 }
 
 TEST_F(EstimateCli, FormulasAreNamed) {

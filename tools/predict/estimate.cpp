@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/error.h"
@@ -13,6 +14,7 @@
 #include "tools/predict/model_config.h"
 #include "tools/predict/predict_setup.h"
 #include "tools/text_file.h"
+#include "topology/describe.h"
 
 namespace tutti {
 namespace {
@@ -20,11 +22,11 @@ namespace {
 namespace estimated = parallel::estimate;
 
 struct EstimateArguments {
-  std::string model, config, memory = "80G", precision = "bfloat16", picture;
+  std::string model, config, memory, precision = "bfloat16", picture;
   PredictArguments cluster;  // the part that describes it
   std::size_t length = 4096, sequences = 0, experts = 0, top_k = 2;
   int gpus = 0;
-  double teraflops = 400;
+  std::optional<double> teraflops;
   bool json = false, formulas = false;
 };
 
@@ -101,22 +103,66 @@ PredictSetup cluster_of(const EstimateArguments& a, std::string& said) {
   return setup;
 }
 
+/// What a GPU has, by its model where no option says it: of several models in a host, the least.
+struct GpuPower {
+  double memory = 80e9, flops = 400e12;  // of GPUs that nothing is known of: those of an H100
+};
+
+GpuPower power_of(const EstimateArguments& a, const topology::Graph& host, std::string& said) {
+  // As the runs of docs/estimate.md reach it.
+  constexpr double kReached = 0.4;
+  const auto least = [&](double topology::GpuModel::*value) {
+    const topology::GpuModel* model = nullptr;
+    for (const int gpu : host.gpus()) {
+      const topology::GpuModel* m = topology::gpu_model_named(host.node(gpu).model);
+      if (m == nullptr) m = topology::find_gpu_model(host.node(gpu).model);
+      if (m == nullptr || m->*value == 0) continue;
+      if (model == nullptr || m->*value < model->*value) model = m;
+    }
+    return model;
+  };
+  constexpr const char* kNobody = "as nothing says which GPUs these are";
+  GpuPower power;
+  if (!a.memory.empty()) {
+    power.memory = bytes_of(a.memory);
+  } else {
+    const topology::GpuModel* model = least(&topology::GpuModel::memory);
+    if (model != nullptr) power.memory = model->memory * 1e9;
+    said += fmt::format("\n# guessed: {:g} GB, {} (--gpu-memory)", power.memory / 1e9,
+                        model == nullptr ? kNobody : fmt::format("as {} has", model->name));
+  }
+  if (a.teraflops) {
+    power.flops = *a.teraflops * 1e12;
+  } else {
+    const topology::GpuModel* model = least(&topology::GpuModel::teraflops);
+    if (model != nullptr) power.flops = kReached * model->teraflops * 1e12;
+    said +=
+        fmt::format("\n# guessed: {:.0f} TFLOP/s, {} (--tflops)", power.flops / 1e12,
+                    model == nullptr ? kNobody
+                                     : fmt::format("{:g} % of the {:g} that {} has in 16 bits",
+                                                   100 * kReached, model->teraflops, model->name));
+  }
+  return power;
+}
+
 void run_estimate(const EstimateArguments& a) {
   if (a.formulas) {
     fmt::print("{}", estimate_formulas());
     return;
   }
   const estimated::Model model = model_of(a);
-  if (!(a.teraflops > 0)) refuse_estimate("--tflops: more than 0");
+  if (a.teraflops && !(*a.teraflops > 0)) refuse_estimate("--tflops: more than 0");
+  if (!a.memory.empty()) (void)bytes_of(a.memory);  // before what takes longer
   const estimated::Job job{a.length, a.sequences, precision_of(a.precision)};
   std::string said;
   const PredictSetup setup = cluster_of(a, said);
+  const GpuPower power = power_of(a, setup.host, said);
   const auto costs = std::make_shared<ClusterCosts>(setup, constants_of(a.cluster));
   const estimated::Cluster cluster{
       .gpus = setup.hosts * setup.gpus,
       .gpus_of_a_host = setup.gpus,
-      .memory = bytes_of(a.memory),
-      .flops = a.teraflops * 1e12,
+      .memory = power.memory,
+      .flops = power.flops,
       .cost = [costs](Collective c, const estimated::AxisPlace& at) { return (*costs)(c, at); }};
   const estimated::Recommendation result = estimated::recommend(model, cluster, job);
   const EstimateReport report{model, cluster, job, result, said};
@@ -140,9 +186,9 @@ void add_estimate_command(CLI::App& app) {
       model
           ->add_option("--experts", a->experts,
                        "Experts of each block, each as large as the model's MLP [the model's]")
-          ->check(CLI::Range(1, 1'000'000));
+          ->check(CLI::Range(1, 4096));
   model->add_option("--top-k", a->top_k, "With --experts: those to which a token goes")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(CLI::Range(1, 4096))
       ->capture_default_str()
       ->needs(experts);
   model->add_option("-s,--seq", a->length, "Tokens of a sequence")
@@ -156,13 +202,13 @@ void add_estimate_command(CLI::App& app) {
       ->capture_default_str();
   auto* machine = command->add_option_group("Cluster");
   machine->add_option("-g,--gpus", a->gpus, "GPUs of the job [all]")->check(CLI::Range(1, 1 << 20));
-  machine->add_option("--gpu-memory", a->memory, "Of a GPU, for the training: 80G")
-      ->type_name("BYTES")
-      ->capture_default_str();
   machine
-      ->add_option("--tflops", a->teraflops,
-                   "What a GPU reaches with such models, in TFLOP/s: 40 % of the H100's 989")
-      ->capture_default_str();
+      ->add_option("--gpu-memory", a->memory,
+                   "Of a GPU, for the training: 80G [what its model has]")
+      ->type_name("BYTES");
+  machine->add_option(
+      "--tflops", a->teraflops,
+      "What a GPU reaches with such models, in TFLOP/s [40 % of what its model has in 16 bits]");
   machine
       ->add_option("-t,--topology", a->cluster.topology,
                    "A host: any file that `tutti topo --file` reads")

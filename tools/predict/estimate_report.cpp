@@ -26,13 +26,25 @@ std::string line_of(const Estimate& e, std::size_t width) {
       e.fits ? "" : "does not fit: ", name(e.wall));
 }
 
-std::string advice(const EstimateReport& r) {
-  if (!r.result.best) {
+std::string why_nothing_fits(const EstimateReport& r) {
+  if (r.result.gpus_needed > static_cast<std::size_t>(r.cluster.gpus)) {
     return fmt::format(
         "Nothing fits. Parameters, gradients and the optimizer's state alone need {} GPUs of "
-        "{:.0f} GB.\n",
+        "{:g} GB.\n",
         r.result.gpus_needed, giga(r.cluster.memory));
   }
+  const Estimate& e = r.result.kinds.front();  // lacks the least
+  const MemoryByKind& m = e.memory;
+  return fmt::format(
+      "Nothing fits. {} lacks the least: it needs {:.1f} GB of the {:g}, of which {:.1f} are for "
+      "parameters, gradients\nand the optimizer's state, {:.1f} for what is in use at a time, and "
+      "{:.1f} for activations and logits. The wall is: {}.\n",
+      e.mix.text(), giga(m.total()), giga(r.cluster.memory), giga(m.state()), giga(m.in_use),
+      giga(m.activations + m.logits), name(e.wall));
+}
+
+std::string advice(const EstimateReport& r) {
+  if (!r.result.best) return why_nothing_fits(r);
   const Estimate& e = *r.result.best;
   std::string text = fmt::format("Use {}", e.mix.text());
   if (e.mix.pipeline > 1) text += ", with the schedule 1f1b";
@@ -112,7 +124,7 @@ json json_of(const Estimate& e) {
 
 std::string estimate_table(const EstimateReport& r) {
   std::string out = fmt::format(
-      "# {}: {:.2f} billion parameters, {} blocks of width {}\n# {} GPUs of {:.0f} GB that reach "
+      "# {}: {:.2f} billion parameters, {} blocks of width {}\n# {} GPUs of {:g} GB that reach "
       "{:.0f} TFLOP/s each: {}\n# a step: {} sequences of {} tokens; {} mixes estimated\n",
       r.model.name, giga(static_cast<double>(r.model.parameters())), r.model.blocks, r.model.width,
       r.cluster.gpus, giga(r.cluster.memory), r.cluster.flops / 1e12, r.said,
