@@ -204,6 +204,9 @@ void check_call(const Call& call, int rank, int ranks) {
 void check_addresses(const Call& call, const BufferSizes& sizes, int rank, int ranks) {
   const std::size_t in_bytes = sizes.in;
   const std::size_t out_bytes = sizes.out;
+  if (call.left_out != nullptr && !(call.compressed && call.collective == Collective::all_reduce)) {
+    refuse(call, "Call::left_out is for compressed all_reduces alone: only they compress sums");
+  }
   if (in_bytes > 0 && call.in == nullptr) {
     refuse(call,
            fmt::format("the input is null, but rank {} has {} bytes to read", rank, in_bytes));

@@ -247,6 +247,15 @@ TEST(Compressed, WhatHasNoCompressedFormIsRefused) {
     call.collective = Collective::all_gather;
     call.count = 1;
     refused(call, "for all_reduce and reduce_scatter alone");
+    float left_out = 0;
+    for (const bool compressed : {false, true}) {
+      call = call_of(in, out, DataType::float32, {});
+      call.collective = compressed ? Collective::reduce_scatter : Collective::all_reduce;
+      call.count = 1;
+      call.compressed = compressed;
+      call.left_out = &left_out;
+      refused(call, "Call::left_out is for compressed all_reduces alone");
+    }
     c.barrier();  // nobody has begun anything
   });
 }
