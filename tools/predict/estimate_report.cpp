@@ -170,7 +170,7 @@ activations   a block: R (c (2 a + 2 k + 3 h) / T + 4 c w / S + 4 heads / T), T 
               way (1F1B: stages - stage); recomputing: R c w / S a block, and one whole block
 logits        8 R vocabulary / T: they and their gradient in float32
 compute       3 (recomputing: 4) times 2 N + 2 a length (causal attention) for a token and layer, divided
-              by what a GPU reaches (--tflops)
+              by what a GPU reaches (--tflops); with CP, 1 + 256 / part times as long, for parts of so many tokens
 context       of ranks that share a sequence (CP), C of them in a ring: 2 (C - 1) R k a block, forward;
               2 (C - 1) R k and in float32 2 C R k, backward. Less what the attention hides. And H of them
               that exchange rows for heads: (H - 1) / H R (2 a + 2 k) each way
