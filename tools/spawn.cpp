@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <fstream>
 #include <map>
 #include <utility>
@@ -60,27 +62,14 @@ bool place(int fd, int wanted) {
   ::_exit(127);
 }
 
-/// The keeper's life. It holds nothing open but its end of the pipe, so nobody waits for it.
-[[noreturn]] void keep(int pipe_fd, int other_end) {
-  ::setsid();
-  ::prctl(PR_SET_NAME, "tutti-keeper");
-  ::close(other_end);
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (int fd = 0; fd < 3 && null >= 0; ++fd) ::dup2(null, fd);
-  std::vector<pid_t> groups;
-  int word = 0;
-  while (true) {
-    const ssize_t got = ::read(pipe_fd, &word, sizeof word);
-    if (got < 0 && errno == EINTR) continue;
-    if (got != sizeof word) break;
-    if (word > 0) {
-      groups.push_back(word);
-    } else {
-      std::erase(groups, -word);
-    }
+/// They may start others while they die.
+void kill_all(const RanksHere& ranks) {
+  for (int pass = 0; pass < 100; ++pass) {
+    const std::vector<RankProcess> left = processes_anywhere(ranks);
+    if (left.empty()) return;
+    for (const RankProcess& process : left) ::kill(process.pid, SIGKILL);
+    ::usleep(10'000);
   }
-  for (const pid_t group : groups) ::kill(-group, SIGKILL);
-  ::_exit(0);
 }
 
 int read_number(const std::string& path, int otherwise) {
@@ -91,6 +80,40 @@ int read_number(const std::string& path, int otherwise) {
 }
 
 }  // namespace
+
+/// What the keeper is told: written at once, so that words of several processes do not mix.
+struct Keeper::Word {
+  int group = 0;               // to be kept; negative: no longer
+  int first = 0, count = 0;    // where there is no group: the ranks to be kept; 0: none
+  std::array<char, 384> id{};  // theirs
+};
+
+/// The keeper's life. It holds nothing open but its end of the pipe, so nobody waits for it.
+void Keeper::keep(int pipe_fd, int other_end) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "tutti-keeper");
+  ::close(other_end);
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = 0; fd < 3 && null >= 0; ++fd) ::dup2(null, fd);
+  std::vector<pid_t> groups;
+  RanksHere ranks;
+  Word word;
+  while (true) {
+    const ssize_t got = ::read(pipe_fd, &word, sizeof word);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != sizeof word) break;
+    if (word.group > 0) {
+      groups.push_back(word.group);
+    } else if (word.group < 0) {
+      std::erase(groups, -word.group);
+    } else {
+      ranks = {word.id.data(), word.first, word.count};
+    }
+  }
+  for (const pid_t group : groups) ::kill(-group, SIGKILL);
+  if (ranks.count > 0) kill_all(ranks);
+  ::_exit(0);
+}
 
 std::pair<FileDescriptor, FileDescriptor> close_on_exec_pipe() {
   int ends[2];
@@ -142,10 +165,19 @@ Keeper::~Keeper() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-void Keeper::keep_this_group() const { tell(::getpid()); }
-void Keeper::remove(pid_t group) const { tell(-group); }
+void Keeper::keep_this_group() const { tell({.group = ::getpid()}); }
+void Keeper::remove(pid_t group) const { tell({.group = -group}); }
+void Keeper::remove_ranks() const { tell({}); }
 
-void Keeper::tell(int word) const {
+void Keeper::keep_ranks(const RanksHere& ranks) const {
+  Word word{.first = ranks.first, .count = ranks.count};
+  if (ranks.id.size() >= word.id.size()) return;  // no id of ours
+  std::ranges::copy(ranks.id, word.id.begin());
+  tell(word);
+}
+
+void Keeper::tell(const Word& word) const {
+  static_assert(sizeof word <= PIPE_BUF);
   // A keeper that was killed is no reason to end the job: the ranks' parent still is their keeper.
   [[maybe_unused]] const ssize_t written = ::write(pipe_.fd(), &word, sizeof word);
 }

@@ -11,12 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "tools/rank_processes.h"
 #include "transport/sockets/socket.h"
 
 namespace tutti {
 
 /// A child that waits for the end of the launcher, however that comes, and then kills the process
-/// groups that it has been told. Signals to the launcher's group do not reach it.
+/// groups that it has been told, and all processes that name the ranks that it has been told.
+/// Signals to the launcher's group do not reach it.
 class Keeper {
  public:
   Keeper();   // forks: call it while this process has one thread
@@ -28,9 +30,15 @@ class Keeper {
   /// not say so in time: the program may have started others by then.)
   void keep_this_group() const;
   void remove(pid_t group) const;
+  /// These ranks' processes, too, until remove_ranks().
+  void keep_ranks(const RanksHere& ranks) const;
+  void remove_ranks() const;
+  pid_t pid() const { return pid_; }
 
  private:
-  void tell(int word) const;
+  struct Word;
+  [[noreturn]] static void keep(int pipe_fd, int other_end);
+  void tell(const Word& word) const;
 
   FileDescriptor pipe_;
   pid_t pid_ = -1;

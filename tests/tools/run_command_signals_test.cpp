@@ -9,12 +9,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/support/contains.h"
 #include "tests/support/run_job.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tutti {
 namespace {
@@ -121,6 +125,85 @@ TEST(RunCommand, LeftoversOfASuccessfulRankMayFinishBriefly) {
   EXPECT_EQ(sorted_lines(job.out()), (std::vector<std::string>{"[0] late", "[1] late"}));
   EXPECT_TRUE(job.processes().empty());
   EXPECT_LT(job.seconds(), 4);
+}
+
+/// What leaves the rank's process group: `timeout` makes a group, job control one for each command,
+/// and a daemon has a session, and a parent that dies at once. Some ignore what can be ignored, and
+/// the last ones do not name their rank.
+const std::vector<std::string> kOutOfTheGroup{
+    "timeout 1000 sleep 1000; true",
+    "setsid sleep 1000; true",
+    "(setsid sleep 1000 &); sleep 1000",
+    "exec bash -m -c 'sleep 1000 & sleep 1000; true'",
+    "exec bash -c 'trap \"\" TERM; setsid bash -c \"trap \\\"\\\" TERM; sleep 1000; true\" & wait; "
+    "wait'",
+    "(env -i M=$TUTTI_TEST_MARK sh -c 'TUTTI_TEST_MARK=$M setsid -f timeout 1000 sleep 1000'); "
+    "sleep 1000"};
+
+TEST(RunCommand, ProcessesInGroupsOfTheirOwnAreKilled) {
+  std::vector<std::unique_ptr<Job>> late, asked;
+  for (const std::string& script : kOutOfTheGroup) {
+    late.push_back(std::make_unique<Job>(shell(2, "echo ready; " + script, {"--timeout", "0.5"})));
+    asked.push_back(std::make_unique<Job>(shell(2, "echo ready; " + script)));
+  }
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    ASSERT_TRUE(eventually([&] { return lines(asked[i]->out()).size() == 2; }));
+  }
+  std::this_thread::sleep_for(100ms);
+  for (const auto& job : asked) job->signal(SIGTERM);
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    SCOPED_TRACE(kOutOfTheGroup[i]);
+    EXPECT_EQ(late[i]->wait(), 124);
+    EXPECT_TRUE(late[i]->processes().empty());
+    EXPECT_EQ(asked[i]->wait(), 128 + SIGTERM);
+    EXPECT_TRUE(asked[i]->processes().empty());
+  }
+}
+
+TEST(RunCommand, ProcessesInGroupsOfTheirOwnAreKilledWhenARankFails) {
+  Job job(shell(2, "setsid -f sleep 1000; test $TUTTI_RANK = 1 && exit 3; exec sleep 1000"));
+  EXPECT_EQ(job.wait(), 3);
+  EXPECT_TRUE(job.processes().empty());
+}
+
+TEST(RunCommand, WhatARankLeavesIsKilledWhileTheOthersGoOn) {
+  Job job(shell(2,
+                "test $TUTTI_RANK = 1 && setsid -f sleep 1000 && exit 3; "
+                "setsid -f sleep 1000; exec sleep 2.5",
+                {"--keep-going"}));
+  EXPECT_TRUE(eventually([&] { return job.processes().size() >= 5; }));
+  // The launcher, its keeper, rank 0 and its child.
+  EXPECT_TRUE(eventually([&] { return job.processes().size() == 4; }, 2s));
+  EXPECT_EQ(job.wait(), 3);
+  EXPECT_TRUE(job.processes().empty());
+}
+
+TEST(RunCommand, KillingTheLauncherKillsProcessesInGroupsOfTheirOwn) {
+  Job job(shell(2, "setsid -f sleep 1000; echo ready; timeout 1000 sleep 1000; true"));
+  ASSERT_TRUE(eventually([&] { return lines(job.out()).size() == 2; }));
+  EXPECT_TRUE(eventually([&] { return job.processes().size() >= 10; }));
+  job.signal(SIGKILL);
+  EXPECT_EQ(job.wait(), 1000 + SIGKILL);
+  EXPECT_TRUE(eventually([&] { return job.processes().empty(); }, 3s));
+}
+
+TEST(RunCommand, WhatARankLeavesMayFinishBrieflyInAGroupOfItsOwnToo) {
+  Job job(shell(2, "(setsid -f sh -c 'sleep 0.3; echo late'); (setsid -f sleep 100); exit 0",
+                {"--tag"}));
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(sorted_lines(job.out()), (std::vector<std::string>{"[0] late", "[1] late"}));
+  EXPECT_TRUE(job.processes().empty());
+  EXPECT_LT(job.seconds(), 4);
+}
+
+TEST(RunCommand, AChildOfTheShellThatBecameTheLauncherLivesOn) {
+  const TemporaryFolder folder;
+  const std::string command =
+      fmt::format("(setsid -f sleep 3; true); sleep 3 & echo $! >{0}/pid; exec " TUTTI_COMMAND
+                  " run -n 1 true >{0}/out 2>&1",
+                  folder.path());
+  EXPECT_EQ(std::system(("sh -c '" + command + "'").c_str()), 0) << folder.read("out");
+  EXPECT_EQ(kill(std::stoi(folder.read("pid")), SIGTERM), 0);
 }
 
 TEST(RunCommand, ARankThatDiesBeforeAllHaveMetIsNamed) {

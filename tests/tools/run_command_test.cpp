@@ -272,20 +272,37 @@ TEST(RunCommand, TagKeepsLinesWholeAndInOrder) {
   }
 }
 
+TEST(RunCommand, TagLeavesLongLinesWhole) {
+  constexpr std::size_t kLong = 10'000'000;
+  Job job(
+      shell(2, "head -c 10000000 /dev/zero | tr '\\0' $TUTTI_RANK; echo; echo short", {"--tag"}));
+  EXPECT_EQ(job.wait(), 0);
+  const auto got = sorted_lines(job.out());
+  ASSERT_EQ(got.size(), 4U);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const std::string digit = std::to_string(rank);
+    EXPECT_TRUE(got[2 * rank] == "[" + digit + "] " + std::string(kLong, digit[0])) << rank;
+    EXPECT_EQ(got[2 * rank + 1], "[" + digit + "] short");
+  }
+  EXPECT_EQ(job.err(), "");
+}
+
 TEST(RunCommand, TagCompletesUnfinishedLinesAndCutsEndlessOnes) {
   Job job(shell(1, "printf 'a\\n\\nb'; printf 'oops' >&2", {"--tag"}));
   EXPECT_EQ(job.wait(), 0);
   EXPECT_EQ(job.out(), "[0] a\n[0] \n[0] b\n");
   EXPECT_EQ(job.err(), "[0] oops\n");
-  Job endless(shell(1, "head -c 3000000 /dev/zero | tr '\\0' x", {"--tag"}));
+  Job endless(shell(1, "head -c 80000000 /dev/zero | tr '\\0' x", {"--tag"}));
   EXPECT_EQ(endless.wait(), 0);
   std::size_t characters = 0;
-  for (const auto& line : lines(endless.out())) {
+  const auto parts = lines(endless.out());
+  for (const auto& line : parts) {
     EXPECT_TRUE(line.starts_with("[0] x"));
-    EXPECT_LT(line.size(), 100'000U);
     characters += line.size() - 4;
   }
-  EXPECT_EQ(characters, 3'000'000U);
+  EXPECT_EQ(parts.size(), 3U);
+  EXPECT_EQ(characters, 80'000'000U);
+  EXPECT_EQ(endless.err(), "tutti run: rank 0 writes lines of more than 32 MiB: they are cut\n");
 }
 
 TEST(RunCommand, TagWithoutAReaderEndsLikeAPipeline) {

@@ -135,6 +135,41 @@ TEST_F(RunOnHosts, KillingTheLauncherKillsEverything) {
   }
 }
 
+TEST_F(RunOnHosts, ProcessesInGroupsOfTheirOwnAreKilled) {
+  const std::string script = "setsid -f sleep 1000; echo ready; timeout 1000 sleep 1000; true";
+  Job late(on("a:1,b:2", {"--timeout", "1", "sh", "-c", script}));
+  EXPECT_EQ(late.wait(), 124);
+  EXPECT_TRUE(late.processes().empty());
+
+  Job asked(shell_on("localhost:1,b:1", script));
+  ASSERT_TRUE(is_ready(asked, 2));
+  asked.signal(SIGTERM);
+  EXPECT_EQ(asked.wait(), 128 + SIGTERM);
+  EXPECT_TRUE(asked.processes().empty());
+
+  Job killed(shell_on("a:1,b:1", script));
+  ASSERT_TRUE(is_ready(killed, 2));
+  EXPECT_TRUE(eventually([&] { return killed.processes().size() >= 10; }));
+  killed.signal(SIGKILL);
+  killed.wait();
+  EXPECT_TRUE(eventually([&] { return killed.processes().empty(); }, 5s));
+}
+
+TEST_F(RunOnHosts, AKilledAgentLeavesNothingAndTheOtherHostsProcessesLive) {
+  const std::string script = "setsid -f sleep 1000; echo ready; exec sleep 1000";
+  Job job(on("a:1,b:1", {"--keep-going", "sh", "-c", script}));
+  ASSERT_TRUE(is_ready(job, 2));
+  const std::size_t all = job.processes().size();
+  kill(agent_of("b"), SIGKILL);
+  // The agent, its keeper, its rank, and what that has started.
+  EXPECT_TRUE(eventually([&] { return job.processes().size() <= all - 4; }, 3s));
+  std::this_thread::sleep_for(300ms);
+  EXPECT_EQ(job.processes().size(), all - 4);
+  job.signal(SIGTERM);
+  job.wait();
+  EXPECT_TRUE(job.processes().empty());
+}
+
 // --- hosts in trouble ---
 
 TEST_F(RunOnHosts, AHostThatCannotBeReachedIsNamedAndNoRankStarts) {

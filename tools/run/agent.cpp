@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace tutti {
@@ -15,11 +16,16 @@ using namespace std::chrono_literals;
 
 constexpr auto kForCommands = 1s;  // to end by themselves, once the agents have
 
+bool has_children() {
+  siginfo_t any{};
+  return ::waitid(P_ALL, 0, &any, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
 }  // namespace
 
 Agent::Agent(const sigset_t& ranks_mask, HearMessage hear)
-    : ranks_mask_(ranks_mask), hear_(std::move(hear)) {
-  // Processes that lose their parent become ours: they are reaped, and their group is seen to end.
+    : ranks_mask_(ranks_mask), hear_(std::move(hear)), had_children_(has_children()) {
+  // Processes that lose their parent become ours: they are reaped, and seen to end.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
@@ -30,7 +36,7 @@ void Agent::open(const JobDescription& job, bool here, PassedOn passed_on) {
   std::vector<HostShare> below = job.hosts;
   if (here) {
     below.erase(below.begin());
-    ranks_.emplace(job_, passed_on, ranks_mask_, keeper_, hear_);
+    ranks_.emplace(job_, passed_on, ranks_mask_, keeper_, below.empty() && !had_children_, hear_);
     hear_({.kind = MessageKind::ready, .host = job_.hosts.front().number, .text = ""});
   }
   // As many groups as may be started from here, one longer than another by one at most.

@@ -44,6 +44,7 @@ class Agent {
   const sigset_t ranks_mask_;
   const HearMessage hear_;
   JobDescription job_;
+  const bool had_children_;  // that are none of the job's: it was made by exec()
   Keeper keeper_;
   std::optional<HostRanks> ranks_;
   std::list<AgentLink> links_;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "comm/elastic_message.h"
+#include "tools/rank_processes.h"
 #include "tools/run/job_signals.h"
 
 namespace tutti {
@@ -19,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kForOrphans = 1s;  // what a rank leaves behind in its process group may go on
+constexpr auto kForOrphans = 1s;  // what a rank leaves behind may go on
 constexpr auto kForKilled = 1s;   // to be gone, once they have been killed
 constexpr auto kOrphanCheck = 20ms;
 
@@ -42,12 +43,13 @@ std::string_view name_in(std::string_view variable) {
 }  // namespace
 
 HostRanks::HostRanks(const JobDescription& job, PassedOn passed_on, const sigset_t& signal_mask,
-                     Keeper& keeper, HearMessage hear)
+                     Keeper& keeper, bool alone, HearMessage hear)
     : job_(job),
       share_(job.hosts.front()),
       passed_on_(passed_on),
       signal_mask_(signal_mask),
       keeper_(keeper),
+      alone_(alone),
       hear_(std::move(hear)) {
   allow_many_descriptors();
   if (!passed_on_.output) return;
@@ -74,6 +76,7 @@ void HostRanks::start() {
            "libtutti_windows.so is not where tutti is installed: --windows has no effect");
     }
   }
+  keeper_.keep_ranks({job_.id, share_.first_rank, share_.ranks});
   ranks_.resize(static_cast<std::size_t>(share_.ranks));
   more_may_start_ = job_.elastic;
   for (int index = 0; index < share_.ranks && !job_.elastic; ++index) {
@@ -159,6 +162,7 @@ bool HostRanks::note_end(pid_t pid, int status) {
   if (found == ranks_.end()) return false;
   found->runs = false;
   found->ended = std::chrono::steady_clock::now();
+  look_at_ = all_ended() ? found->ended : std::min(look_at_, found->ended + kForOrphans);
   found->talk.close();
   tell(MessageKind::ended, share_.first_rank + static_cast<int>(found - ranks_.begin()), status);
   return true;
@@ -191,6 +195,7 @@ void HostRanks::obey(const Message& command) {
     case MessageKind::no_more:
       more_may_start_ = false;
       for (Rank& rank : ranks_) rank.starts_at.reset();
+      look_at_ = std::chrono::steady_clock::now();
       serve();  // that may have been all
       break;
     case MessageKind::word:
@@ -220,7 +225,7 @@ void HostRanks::add_polls(std::vector<pollfd>& polls) const {
 }
 
 std::chrono::steady_clock::time_point HostRanks::next_wake() const {
-  Time wake = Time::max();
+  Time wake = gone_ ? Time::max() : look_at_;
   const auto is_orphaned = [](const Rank& rank) { return !rank.runs && rank.has_group; };
   if (!before_.empty() || std::ranges::any_of(ranks_, is_orphaned)) {
     wake = std::chrono::steady_clock::now() + kOrphanCheck;
@@ -236,15 +241,21 @@ void HostRanks::serve() {
   for (Rank& rank : before_) look_for_orphans(rank);
   std::erase_if(before_, [](const Rank& rank) { return !rank.has_group; });
   if (const int fed = input_.write(); fed != 0) tell(MessageKind::fed, 0, fed);
+  const bool is_left = look_for_left(std::chrono::steady_clock::now());
   const bool all_gone =
-      !more_may_start_ && before_.empty() &&
-      std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.runs || rank.has_group; });
+      all_ended() && before_.empty() && !is_left &&
+      std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.has_group; });
   for (const int stream : {1, 2}) {
     if (!out_) break;
     tell_output(stream, all_gone ? output(stream).finish() : output(stream).read());
+    if (const auto rank = output(stream).cut_rank()) {
+      tell(MessageKind::note, 0, 0,
+           fmt::format("rank {} writes lines of more than 32 MiB: they are cut", *rank));
+    }
   }
   if (!all_gone) return;
   gone_ = true;
+  keeper_.remove_ranks();
   tell(MessageKind::gone);
 }
 
@@ -276,6 +287,33 @@ void HostRanks::look_for_orphans(Rank& rank) {
   if (!empty && age < kForOrphans + kForKilled) return;
   rank.has_group = false;
   keeper_.remove(rank.pid);
+}
+
+bool HostRanks::all_ended() const {
+  return !more_may_start_ && std::ranges::none_of(ranks_, &Rank::runs);
+}
+
+/// Ends the processes that ranks have left behind in groups and sessions of their own. Looks for
+/// them once a rank's time for them is over, and when all ranks have ended. Returns whether there
+/// may be any.
+bool HostRanks::look_for_left(Time now) {
+  if (now < look_at_) return look_at_ != Time::max();
+  look_at_ = Time::max();
+  const bool at_end = all_ended();
+  Time last;
+  for (const Rank& rank : ranks_) last = std::max(last, rank.ended);
+  for (const RankProcess& process :
+       processes_from_here({job_.id, share_.first_rank, share_.ranks})) {
+    const Rank* const its = process.rank >= 0 ? own(process.rank) : nullptr;
+    // Whose is it, without a rank's variables? At the end that does not matter.
+    const bool is_left =
+        its != nullptr ? !its->runs : at_end && alone_ && process.pid != keeper_.pid();
+    const auto age = now - (its != nullptr ? its->ended : last);
+    if (!is_left || age >= kForOrphans + kForKilled) continue;
+    if (age >= kForOrphans) ::kill(process.pid, SIGKILL);
+    look_at_ = now + kOrphanCheck;
+  }
+  return look_at_ != Time::max();
 }
 
 }  // namespace tutti

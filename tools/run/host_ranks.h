@@ -33,8 +33,9 @@ struct PassedOn {
 class HostRanks {
  public:
   /// `signal_mask`: of the ranks. `keeper`: kills them if this process is killed.
+  /// `alone`: this process starts nothing but ranks, so whatever comes from it is a rank's.
   HostRanks(const JobDescription& job, PassedOn passed_on, const sigset_t& signal_mask,
-            Keeper& keeper, HearMessage hear);
+            Keeper& keeper, bool alone, HearMessage hear);
 
   /// Starts all, or none in an elastic job, where the launcher asks for each one (start_rank). Ends
   /// early, with the message not_started, where one cannot start.
@@ -70,6 +71,9 @@ class HostRanks {
   Rank* own(int rank);
   void serve_talk(int index);
   void look_for_orphans(Rank& rank);
+  /// No rank runs, and none will.
+  bool all_ended() const;
+  bool look_for_left(Time now);
   RankOutput& output(int stream) { return *(stream == 1 ? out_ : err_); }
 
   const JobDescription& job_;
@@ -77,6 +81,7 @@ class HostRanks {
   const PassedOn passed_on_;
   const sigset_t signal_mask_;
   Keeper& keeper_;
+  const bool alone_;
   const HearMessage hear_;
   std::vector<Rank> ranks_;
   std::vector<Rank> before_;  // processes of the same ranks, which have ended
@@ -84,6 +89,7 @@ class HostRanks {
   std::filesystem::path windows_library_;  // to be preloaded; empty: none
   std::optional<RankOutput> out_, err_;
   InputPipe input_;
+  Time look_at_ = Time::max();  // for what ranks have left behind outside of their groups
   bool started_ = false, gone_ = false;
   bool more_may_start_ = false;
 };

@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kLongestLine = 64 << 10;  // a longer one is cut
+constexpr std::size_t kLongestLine = 32 << 20;  // a longer one is cut; a message takes it
 constexpr std::size_t kNoWait = 4096;           // poll() promises a pipe so much room (PIPE_BUF)
 
 }  // namespace
@@ -93,18 +93,30 @@ bool RankOutput::read_some(std::size_t index) {
 
 void RankOutput::cut_lines(std::size_t index) {
   std::string& line = sources_[index].line;
+  std::size_t& searched = sources_[index].searched;
+  const int rank = first_rank_ + static_cast<int>(index);
   std::size_t start = 0;
   while (start < line.size()) {
-    std::size_t end = line.find('\n', start);
+    std::size_t end = line.find('\n', searched);
     const bool too_long = end == std::string::npos && line.size() - start >= kLongestLine;
     if (end == std::string::npos && !too_long) break;
-    if (too_long) end = line.size();
-    if (tag_) lines_ += fmt::format("[{}] ", first_rank_ + static_cast<int>(index));
+    if (too_long) {
+      end = line.size();
+      cut_rank_ = rank;
+    }
+    if (tag_) lines_ += fmt::format("[{}] ", rank);
     lines_.append(line, start, end - start);
     lines_ += '\n';
-    start = too_long ? end : end + 1;
+    searched = start = too_long ? end : end + 1;
   }
   line.erase(0, start);
+  searched = line.size();
+}
+
+std::optional<int> RankOutput::cut_rank() {
+  if (!cut_rank_ || cut_told_) return std::nullopt;
+  cut_told_ = true;
+  return cut_rank_;
 }
 
 void OutputWriter::add_polls(std::vector<pollfd>& polls) const {
@@ -112,21 +124,22 @@ void OutputWriter::add_polls(std::vector<pollfd>& polls) const {
 }
 
 void OutputWriter::write() {
-  std::size_t written = 0;
-  while (written < pending_.size()) {
+  while (written_ < pending_.size()) {
     pollfd target{target_fd_, POLLOUT, 0};
     if (::poll(&target, 1, 0) <= 0 || (target.revents & (POLLOUT | POLLERR | POLLHUP)) == 0) break;
-    const ssize_t count = ::write(target_fd_, pending_.data() + written,
-                                  std::min(kNoWait, pending_.size() - written));
+    const ssize_t count = ::write(target_fd_, pending_.data() + written_,
+                                  std::min(kNoWait, pending_.size() - written_));
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) break;
     if (count < 0) {
       broken_ = errno;
-      written = pending_.size();
+      written_ = pending_.size();
       break;
     }
-    written += static_cast<std::size_t>(count);
+    written_ += static_cast<std::size_t>(count);
   }
-  pending_.erase(0, written);
+  if (written_ < pending_.size() / 2) return;  // seldom, as it moves what is left
+  pending_.erase(0, written_);
+  written_ = 0;
 }
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,19 +29,22 @@ class RankOutput {
 
   /// Appends what it waits for; call read() after poll().
   void add_polls(std::vector<pollfd>& polls) const;
-  /// The lines that have come; never more at a time than the reader is ready for.
+  /// The lines that have come; the reader is ready for them.
   std::string read();
   /// All relevant processes have ended: the rest of the pipes, which are closed.
   std::string finish();
   /// The reader has taken so many bytes, and is ready for as many more.
   void taken(std::size_t bytes) { under_way_ -= std::min(under_way_, bytes); }
+  /// The rank of which a line was too long, and has been cut; told once.
+  std::optional<int> cut_rank();
   /// Nobody reads any more. The ranks shall see it as they would without us: SIGPIPE.
   void close();
 
  private:
   struct Source {
     FileDescriptor pipe;
-    std::string line;  // what has come of a line
+    std::string line;          // what has come of a line
+    std::size_t searched = 0;  // of it, for its end
   };
 
   bool may_read() const { return under_way_ + lines_.size() < kMostOutput; }
@@ -55,6 +59,8 @@ class RankOutput {
   std::vector<Source> sources_;
   std::string lines_;          // whole ones, for the reader
   std::size_t under_way_ = 0;  // bytes that the reader has, and has not taken
+  std::optional<int> cut_rank_;
+  bool cut_told_ = false;
 };
 
 /// Writes lines to a descriptor as fast as its reader takes them.
@@ -67,7 +73,7 @@ class OutputWriter {
   }
   void add_polls(std::vector<pollfd>& polls) const;
   void write();
-  bool is_behind() const { return pending_.size() >= kMostOutput; }
+  bool is_behind() const { return pending_.size() - written_ >= kMostOutput; }
   bool all_written() const { return pending_.empty(); }
   /// Nobody reads any more, or the system takes no more.
   bool broken() const { return broken_ != 0; }
@@ -79,6 +85,7 @@ class OutputWriter {
   const int target_fd_;
   int broken_ = 0;
   std::string pending_;
+  std::size_t written_ = 0;  // of it
 };
 
 }  // namespace tutti

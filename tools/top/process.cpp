@@ -30,18 +30,6 @@ constexpr LauncherNames kLaunchers[] = {
     {"SLURM_PROCID", "SLURM_NTASKS", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 };
 
-/// The value of `name` in what the kernel has of an environment; none: it is not set.
-std::optional<std::string_view> value_in(std::string_view environment, std::string_view name) {
-  while (!environment.empty()) {
-    const std::string_view entry = environment.substr(0, environment.find('\0'));
-    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=') {
-      return entry.substr(name.size() + 1);
-    }
-    environment.remove_prefix(std::min(environment.size(), entry.size() + 1));
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::vector<int> process_ids() {
@@ -67,6 +55,17 @@ std::string read_proc(int pid, const char* file) {
     text.append(part.data(), static_cast<std::size_t>(n));
   }
   return text;
+}
+
+std::optional<std::string_view> value_in(std::string_view environment, std::string_view name) {
+  while (!environment.empty()) {
+    const std::string_view entry = environment.substr(0, environment.find('\0'));
+    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=') {
+      return entry.substr(name.size() + 1);
+    }
+    environment.remove_prefix(std::min(environment.size(), entry.size() + 1));
+  }
+  return std::nullopt;
 }
 
 std::string command_of(int pid, std::size_t most) {

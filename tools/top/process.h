@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tutti::top {
@@ -14,6 +15,9 @@ std::vector<int> process_ids();
 
 /// The file, as far as it can be read; "" if it cannot.
 std::string read_proc(int pid, const char* file);
+
+/// The value of `name` in what the kernel has of an environment; none: it is not set.
+std::optional<std::string_view> value_in(std::string_view environment, std::string_view name);
 
 /// "python train.py --layers 8": what was started, cut to `most` bytes.
 std::string command_of(int pid, std::size_t most = 60);
