@@ -62,11 +62,6 @@ int rank_of(pid_t pid, const RanksHere& ranks) {
   return is_here ? *rank : -1;
 }
 
-bool lives(pid_t pid) {
-  const auto doing = top::doing_of(pid);
-  return doing && doing->state != 'Z' && doing->state != 'X';
-}
-
 }  // namespace
 
 std::vector<RankProcess> processes_from_here(const RanksHere& ranks) {
@@ -75,7 +70,9 @@ std::vector<RankProcess> processes_from_here(const RanksHere& ranks) {
   if (!from_here) return processes_anywhere(ranks);
   std::vector<RankProcess> result;
   for (const pid_t pid : *from_here) {
-    if (lives(pid)) result.push_back({pid, rank_of(pid, ranks)});
+    const auto doing = top::doing_of(pid);
+    const bool lives = doing && doing->state != 'Z' && doing->state != 'X';
+    if (lives) result.push_back({pid, rank_of(pid, ranks), doing->started});
   }
   return result;
 }

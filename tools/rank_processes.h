@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct RanksHere {
 
 struct RankProcess {
   pid_t pid = -1;
-  int rank = -1;  // -1: its environment names none of these ranks, or cannot be read
+  int rank = -1;              // -1: its environment names none of these ranks, or cannot be read
+  std::uint64_t started = 0;  // ticks after the system's start; not of processes_anywhere()
 };
 
 /// The living processes that come from this one, which adopts orphans. Where the kernel does not

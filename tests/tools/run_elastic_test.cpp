@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -92,6 +93,29 @@ TEST(RunElastic, AProgramThatDiesAtOnceIsNotStartedForEver) {
   EXPECT_TRUE(test::contains(job.err(), "exited with status 7; starting it again")) << job.err();
   EXPECT_TRUE(test::contains(job.err(), "processes in a row have ended before they joined"));
   EXPECT_TRUE(test::contains(job.err(), "fewer than 2 ranks are left (--elastic)")) << job.err();
+}
+
+TEST(RunElastic, WhatAProcessLeavesBehindEndsThoughItsRankIsStartedAgain) {
+  const TemporaryFolder folder;
+  // The second process has a child in a session of its own, too: that one lives.
+  Job job(elastic("1:1", {"sh", "-c",
+                          fmt::format("setsid -f sleep 1000; test -e {0} && exec sleep 1000; "
+                                      "touch {0}; sleep 0.2; exit 1",
+                                      folder.path("again"))}));
+  const auto processes = [&] {
+    std::vector<std::string> commands;
+    for (const pid_t pid : job.processes()) {
+      commands.push_back(contents_of(fmt::format("/proc/{}/comm", pid)));
+    }
+    return std::count(commands.begin(), commands.end(), "sleep\n");
+  };
+  EXPECT_TRUE(eventually([&] { return processes() == 3; }));
+  EXPECT_TRUE(eventually([&] { return processes() == 2; }, 3s));
+  std::this_thread::sleep_for(1200ms);
+  EXPECT_EQ(processes(), 2);
+  job.signal(SIGTERM);
+  job.wait();
+  EXPECT_TRUE(job.processes().empty());
 }
 
 TEST(RunElastic, RestartsAreCounted) {

@@ -114,6 +114,9 @@ bool HostRanks::start(int index) {
   }
   started.pid = spawned.pid;
   started.runs = started.has_group = true;
+  started.began = std::chrono::steady_clock::now();
+  // What the process before has left behind.
+  if (its.pid >= 0) look_at_ = std::min(look_at_, started.began + kForOrphans);
   if (its.has_group) before_.push_back(std::move(its));
   its = std::move(started);
   tell(MessageKind::started, rank, spawned.pid);
@@ -294,21 +297,26 @@ bool HostRanks::all_ended() const {
 }
 
 /// Ends the processes that ranks have left behind in groups and sessions of their own. Looks for
-/// them once a rank's time for them is over, and when all ranks have ended. Returns whether there
-/// may be any.
+/// them once their time is over, after their rank's end or its next start, and when all ranks have
+/// ended. Returns whether there may be any.
 bool HostRanks::look_for_left(Time now) {
   if (now < look_at_) return look_at_ != Time::max();
   look_at_ = Time::max();
   const bool at_end = all_ended();
   Time last;
   for (const Rank& rank : ranks_) last = std::max(last, rank.ended);
-  for (const RankProcess& process :
-       processes_from_here({job_.id, share_.first_rank, share_.ranks})) {
+  const std::vector<RankProcess> from_here =
+      processes_from_here({job_.id, share_.first_rank, share_.ranks});
+  for (const RankProcess& process : from_here) {
     const Rank* const its = process.rank >= 0 ? own(process.rank) : nullptr;
-    // Whose is it, without a rank's variables? At the end that does not matter.
-    const bool is_left =
-        its != nullptr ? !its->runs : at_end && alone_ && process.pid != keeper_.pid();
-    const auto age = now - (its != nullptr ? its->ended : last);
+    bool is_left = at_end && alone_ && process.pid != keeper_.pid();  // whose does not matter
+    Time since = last;
+    if (its != nullptr) {
+      const auto rank = std::ranges::find(from_here, its->pid, &RankProcess::pid);
+      is_left = !its->runs || (rank != from_here.end() && process.started < rank->started);
+      since = its->runs ? its->began : its->ended;
+    }
+    const auto age = now - since;
     if (!is_left || age >= kForOrphans + kForKilled) continue;
     if (age >= kForOrphans) ::kill(process.pid, SIGKILL);
     look_at_ = now + kOrphanCheck;

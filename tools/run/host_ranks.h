@@ -57,7 +57,7 @@ class HostRanks {
     pid_t pid = -1;  // of its newest process; -1: it has had none
     bool runs = false;
     bool has_group = false;  // processes of its group may be left
-    Time ended;
+    Time began, ended;
     std::optional<Time> starts_at;
     RankTalk talk;
   };

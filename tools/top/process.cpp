@@ -95,6 +95,8 @@ std::optional<Doing> doing_of(int pid) {
   rest >> doing.state >> doing.parent;
   for (int field = 5; field <= 13; ++field) rest >> skipped;
   rest >> user >> system;
+  for (int field = 16; field <= 21; ++field) rest >> skipped;
+  rest >> doing.started;
   if (!rest) return std::nullopt;
   doing.cpu_seconds = (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
   if (doing.state == 'S' || doing.state == 'D') {

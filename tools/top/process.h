@@ -25,7 +25,8 @@ std::string command_of(int pid, std::size_t most = 60);
 struct Doing {
   char state = '?';  // of the main thread
   int parent = 0;
-  double cpu_seconds = 0;  // that all threads have used so far
+  double cpu_seconds = 0;     // that all threads have used so far
+  std::uint64_t started = 0;  // ticks after the system's start
   std::string sleeps_in;
 };
 /// None: there is no such process any more.
