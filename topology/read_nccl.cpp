@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
+#include <set>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/number.h"
 #include "topology/check.h"
@@ -67,6 +71,7 @@ class SystemReader {
       if (first_hash_.empty()) first_hash_ = hash;
     }
     zero_is_none_ = !several && !first_hash_.empty();
+    name_unknown(system, {"cpu", "pci"});
     for (const pugi::xml_node& cpu : system.children("cpu")) read_cpu(cpu);
     for (const pugi::xml_node& node : system.children()) {
       if (string_view(node.name()) == "pci") {
@@ -74,6 +79,21 @@ class SystemReader {
         if (records_.cpus.size() == first_cpu) continue;
         read_pci(node, static_cast<int>(first_cpu), -1);
       }
+    }
+  }
+
+  /// Elements that nobody reads: of a newer version, misspelt, or in a place where they mean
+  /// nothing. Each kind of them is one doubt.
+  void name_unknown(const pugi::xml_node& node, std::initializer_list<string_view> known) {
+    for (const pugi::xml_node& child : node.children()) {
+      const string_view name = child.name();
+      if (child.type() != pugi::node_element || std::ranges::find(known, name) != known.end()) {
+        continue;
+      }
+      if (!unknown_.emplace(node.name(), name).second) continue;
+      records_.doubts.push_back(
+          {fmt::format("{}: <{}> in <{}> is not known; it is left out", xml_.origin(child).text(),
+                       printable(name), printable(node.name()))});
     }
   }
 
@@ -120,6 +140,7 @@ class SystemReader {
     if (a.integer("modelid")) cpu.model = a.integer_or("modelid", 0);
     cpu.origin = xml_.origin(node);
     records_.cpus.push_back(cpu);
+    name_unknown(node, {"pci", "nic"});
     read_children(node, static_cast<int>(records_.cpus.size()) - 1, -1);
   }
 
@@ -157,6 +178,7 @@ class SystemReader {
     d.speed_text = a.text("link_speed");
     d.speed = transfers_per_second(d.speed_text);
     if (a.integer("link_width")) d.width = a.integer_or("link_width", 0);
+    name_unknown(node, {"pci", "gpu", "nic", "pcilink"});
     for (const pugi::xml_node& child : node.children()) {
       const string_view name = child.name();
       if (name == "gpu") {
@@ -218,6 +240,7 @@ class SystemReader {
     g.arch = a.text("arch");
     if (a.integer("gdr")) g.gdr = a.integer_or("gdr", 0);
     g.origin = xml_.origin(node);
+    name_unknown(node, {"nvlink", "xgmi", "c2c"});
     for (const pugi::xml_node& child : node.children()) {
       const string_view name = child.name();
       const Attributes l(xml_, child, records_.doubts);
@@ -242,6 +265,7 @@ class SystemReader {
   void read_nic(const pugi::xml_node& node, DeviceRecord& device) {
     device.has_nic = true;
     ++device.nic_elements;
+    name_unknown(node, {"net"});
     for (const pugi::xml_node& child : node.children("net")) {
       const Attributes a(xml_, child, records_.doubts);
       NetRecord net;
@@ -261,9 +285,10 @@ class SystemReader {
 
   const XmlSource& xml_;
   Records records_;
-  std::map<std::string, int> hosts_;  // index by name
-  std::map<BusId, int> parts_;        // of divided GPUs, beside the first
-  std::string first_hash_;            // of this <system>; "": nobody says a host
+  std::map<std::string, int> hosts_;                       // index by name
+  std::map<BusId, int> parts_;                             // of divided GPUs, beside the first
+  std::set<std::pair<std::string, std::string>> unknown_;  // elements, by the one that they are in
+  std::string first_hash_;  // of this <system>; "": nobody says a host
   bool zero_is_none_ = false;
 };
 

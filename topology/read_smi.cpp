@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/counted.h"
 #include "core/cpu_mask.h"
 #include "core/error.h"
 #include "core/number.h"
@@ -21,6 +22,8 @@ namespace {
 
 using std::string_view;
 using Words = std::vector<std::string>;
+
+constexpr std::size_t kMostColumns = 4096;
 
 /// Without the escapes that underline the head on a terminal, and an editor's mark at the
 /// beginning.
@@ -48,6 +51,11 @@ bool is_gpu_name(string_view word) {
   return word.starts_with("GPU") && parse_number<std::int64_t>(word.substr(3)).has_value();
 }
 
+/// Also of names that have lost the space between them.
+bool begins_with_gpu(string_view word) {
+  return word.starts_with("GPU") && is_gpu_name(word.substr(0, 4));
+}
+
 /// The head names GPUs first, then NICs (NIC0, mlx5_0), then "CPU Affinity".
 Words columns_of(const Words& head) {
   Words columns;
@@ -56,6 +64,52 @@ Words columns_of(const Words& head) {
     columns.push_back(word);
   }
   return columns;
+}
+
+bool is_list(string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789,-") == string_view::npos;
+}
+
+/// How near two devices are; not what may stand after the cells as well.
+bool is_cell(string_view word) { return smi_level(word) >= 0 || smi_links(word) > 0; }
+
+/// How many cells a row has: at least, and at most. "N/A" at its end may be no cell.
+std::pair<std::size_t, std::size_t> cells_of(const Words& words) {
+  const auto list = std::find_if(words.begin() + 1, words.end(), is_list);
+  const auto most = static_cast<std::size_t>(list - words.begin() - 1);
+  std::size_t least = most;
+  while (least > 0 && words[least] == "N/A") --least;
+  return {least, most};
+}
+
+/// Those of `words` that are not in `others`.
+Words without(const Words& words, const Words& others) {
+  Words result;
+  for (const std::string& word : words) {
+    if (std::ranges::find(others, word) == others.end()) result.push_back(word);
+  }
+  return result;
+}
+
+/// Those that are there more than once.
+Words repeated(Words words) {
+  std::ranges::sort(words);
+  Words result;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const bool again = words[i] == words[i - 1];
+    if (again && (result.empty() || result.back() != words[i])) result.push_back(words[i]);
+  }
+  return result;
+}
+
+/// "GPU1, NIC0 and 3 more".
+std::string list(const Words& words) {
+  constexpr std::size_t kMost = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(words.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + printable(words[i]);
+  }
+  return words.size() <= kMost ? text : fmt::format("{} and {} more", text, words.size() - kMost);
 }
 
 class MatrixReader {
@@ -80,28 +134,76 @@ class MatrixReader {
   void find_head() {
     for (head_ = 0; head_ < lines_.size(); ++head_) {
       const Words words = words_of(lines_[head_]);
-      if (!words.empty() && is_gpu_name(words.front())) break;
+      const bool is_row = words.size() > 1 && is_cell(words[1]);
+      if (!words.empty() && !is_row && begins_with_gpu(words.front())) break;
     }
     if (head_ == lines_.size()) refuse(0, "expected a head that names GPU0");
     columns_ = columns_of(words_of(lines_[head_]));
-    if (columns_.size() > 4096) refuse(head_, "more than 4096 columns");
+    if (columns_.size() > kMostColumns) {
+      refuse(head_, fmt::format("more than {} columns", kMostColumns));
+    }
+  }
+
+  struct Row {
+    std::size_t line;
+    Words words;  // its name, its cells, and what else is there
+  };
+
+  /// The lines between the head and the legend, or what else ends the matrix.
+  void find_rows() {
+    end_ = head_ + 1;
+    for (; end_ < lines_.size(); ++end_) {
+      Words words = words_of(lines_[end_]);
+      if (words.empty()) continue;
+      if (is_head(words) || words.front() == "Legend:" || words.front() == "NIC") break;
+      const bool named = std::ranges::find(columns_, words.front()) != columns_.end();
+      if (!named && (words.size() < 2 || !is_cell(words[1]))) break;
+      rows_.push_back({end_, std::move(words)});
+    }
+  }
+
+  /// A matrix has a row for each column, in the same order, with an X where the two meet. So the
+  /// rows tell the columns where the head does not.
+  void check_head() {
+    Words names;
+    for (const Row& row : rows_) names.push_back(row.words.front());
+    const Words unnamed = without(names, columns_), rowless = without(columns_, names);
+    const Words twice = repeated(columns_);
+    if (unnamed.empty() && twice.empty()) return;
+    const bool square =
+        repeated(names).empty() && rows_.size() <= kMostColumns &&
+        std::ranges::all_of(rows_, [&](const Row& row) {
+          const std::size_t self = static_cast<std::size_t>(&row - rows_.data());
+          const auto [least, most] = cells_of(row.words);
+          return least <= rows_.size() && rows_.size() <= most && row.words[self + 1] == "X";
+        });
+    std::string what;
+    const auto add = [&](const char* says, const Words& some) {
+      if (!some.empty()) what += fmt::format("{}{} {}", what.empty() ? "" : "; ", says, list(some));
+    };
+    add("without", unnamed);
+    add("with", rowless);
+    add("twice", twice);
+    doubts_.push_back(
+        {fmt::format("{}:{}: the head does not fit the rows ({}); {}", name_, head_ + 1, what,
+                     square ? "the rows are taken" : "rows without a column are left out")});
+    if (square) columns_ = names;
   }
 
   void read_rows() {
+    find_rows();
+    check_head();
     const std::size_t n = columns_.size();
     m_.columns = columns_;
     m_.cells.assign(n, {});
     m_.cores.resize(n);
     m_.numa.assign(n, -1);
     m_.origins.assign(n, {name_, static_cast<int>(head_) + 1});
-    std::size_t rows = 0, l = head_ + 1;
-    std::string short_row;
-    for (; l < lines_.size(); ++l) {
-      const Words words = words_of(lines_[l]);
-      if (words.empty()) continue;
-      if (is_head(words) || words.front() == "Legend:" || words.front() == "NIC") break;
+    std::size_t rows = 0, bad_line = head_;
+    std::string bad_row;
+    for (const auto& [l, words] : rows_) {
       const auto at = std::ranges::find(columns_, words.front());
-      if (at == columns_.end()) break;
+      if (at == columns_.end()) continue;  // a doubt by now
       const auto row = static_cast<std::size_t>(at - columns_.begin());
       if (!m_.cells[row].empty()) {
         doubts_.push_back({fmt::format("{}:{}: {} has two rows; the first one counts", name_, l + 1,
@@ -109,10 +211,19 @@ class MatrixReader {
         continue;
       }
       m_.origins[row] = {name_, static_cast<int>(l) + 1};
+      const auto self =
+          static_cast<std::size_t>(std::find(words.begin() + 1, words.end(), "X") - words.begin());
+      std::string wrong;
       if (words.size() < n + 1) {
-        short_row = fmt::format("expected {} entries after {}, found {}", n,
-                                printable(words.front()), words.size() - 1);
-        if (rows == 0) refuse(l, short_row);
+        wrong = fmt::format("expected {} entries after {}, found {}", n, printable(words.front()),
+                            words.size() - 1);
+      } else if (words[row + 1] != "X" && self < words.size()) {
+        wrong = fmt::format("{} has its X in place {}, and its name is in place {} of the head",
+                            printable(words.front()), self, row + 1);
+      }
+      if (!wrong.empty()) {
+        bad_row = wrong;
+        bad_line = l;
         continue;
       }
       ++rows;
@@ -127,14 +238,18 @@ class MatrixReader {
     // One that is lost can be told from the others; more are no matrix.
     if (rows + 1 < n || rows == 0) {
       const auto lost = std::ranges::find_if(m_.cells, [](const Words& w) { return w.empty(); });
-      refuse(head_,
-             !short_row.empty()
-                 ? short_row
+      refuse(bad_line,
+             !bad_row.empty()
+                 ? bad_row
                  : fmt::format(
                        "no row of {}",
                        printable(columns_[static_cast<std::size_t>(lost - m_.cells.begin())])));
     }
-    for (; l < lines_.size(); ++l) {
+    if (!bad_row.empty()) {
+      doubts_.push_back(
+          {fmt::format("{}:{}: {}; the row is left out", name_, bad_line + 1, bad_row)});
+    }
+    for (std::size_t l = end_; l < lines_.size(); ++l) {
       if (!is_head(words_of(lines_[l]))) continue;
       doubts_.push_back(
           {fmt::format("{}:{}: another matrix begins here; it is left out, put it "
@@ -155,7 +270,7 @@ class MatrixReader {
   /// What stands after the cells: cores, NUMA domain, the GPU's own domain. Tabs tell where one of
   /// them is empty; of several domains (those of the memory of GPUs), the first has the cores.
   void read_affinity(std::size_t row, const Words& words, const std::string& line) {
-    const std::size_t at = columns_.size() + 1;
+    std::size_t at = columns_.size() + 1;
     std::vector<std::string_view> fields;
     for (std::size_t from = 0; from <= line.size();) {
       const std::size_t end = std::min(line.find('\t', from), line.size());
@@ -164,14 +279,28 @@ class MatrixReader {
     }
     if (fields.size() < at + 2 || fields[0] != words[0]) fields.assign(words.begin(), words.end());
     const auto field = [&](std::size_t i) { return i < fields.size() ? fields[i] : string_view(); };
-    const auto is_list = [](string_view text) {
-      return !text.empty() && text.find_first_not_of("0123456789,-") == string_view::npos;
+    const auto doubt = [&](const std::string& what) {
+      doubts_.push_back(
+          {fmt::format("{}: {} {}", m_.origins[row].text(), printable(words[0]), what)});
     };
-    if (is_list(field(at))) m_.cores[row] = members_of_list(field(at));
-    if (is_list(field(at + 1))) {
-      const auto domains = members_of_list(field(at + 1));
-      if (!domains.empty()) m_.numa[row] = *domains.begin();
+    const std::size_t cells_end = at;
+    while (is_cell(field(at))) ++at;
+    if (at > cells_end) {
+      doubt(fmt::format("has {} than there are columns ({}); what is too much is left out",
+                        counted(at - cells_end, "more cell"), columns_.size()));
     }
+    const auto list_in = [&](std::size_t i, const char* what) {
+      const string_view text = field(i);
+      if (is_list(text)) return members_of_list(text);
+      if (!text.empty() && text != "N/A") {
+        doubt(fmt::format("has {} '{}', which is no list of numbers; it is left out", what,
+                          printable(text)));
+      }
+      return std::set<int>();
+    };
+    m_.cores[row] = list_in(at, "the CPU affinity");
+    const std::set<int> domains = list_in(at + 1, "the NUMA affinity");
+    if (!domains.empty()) m_.numa[row] = *domains.begin();
   }
 
   /// NUMA domains: by how near devices are, then by what their rows say.
@@ -217,11 +346,22 @@ class MatrixReader {
 
   /// "  NIC0: mlx5_0"
   void read_legend() {
-    for (const std::string& line : lines_) {
-      const Words words = words_of(line);
+    for (std::size_t l = end_; l < lines_.size(); ++l) {
+      const Words words = words_of(lines_[l]);
       if (words.size() != 2 || !words[0].ends_with(':')) continue;
-      const auto at = std::ranges::find(columns_, words[0].substr(0, words[0].size() - 1));
-      if (at != columns_.end()) names_[static_cast<std::size_t>(at - columns_.begin())] = words[1];
+      const std::string device = words[0].substr(0, words[0].size() - 1);
+      const auto doubt = [&](const char* what) {
+        doubts_.push_back(
+            {fmt::format("{}:{}: the legend names {} {}", name_, l + 1, printable(device), what)});
+      };
+      const auto at = std::ranges::find(columns_, device);
+      if (at == columns_.end()) {
+        if (device.starts_with("NIC")) doubt("that the matrix does not have; it is left out");
+        continue;
+      }
+      const auto column = static_cast<std::size_t>(at - columns_.begin());
+      const bool is_new = names_.try_emplace(column, words[1]).second;
+      if (!is_new && names_[column] != words[1]) doubt("twice; the first name counts");
     }
   }
 
@@ -356,8 +496,9 @@ class MatrixReader {
 
   std::string name_;
   std::vector<std::string> lines_;
-  std::size_t head_ = 0;
+  std::size_t head_ = 0, end_ = 0;  // lines: of the head, and after the last row
   Words columns_;
+  std::vector<Row> rows_;
   SmiMatrix m_;
   DisjointSets domains_{0};
   std::map<std::size_t, std::string> names_;

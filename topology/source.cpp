@@ -111,6 +111,17 @@ void XmlSource::refuse(const pugi::xml_node& at, const std::string& what) const 
   topology::refuse(fmt::format("{}: {}", origin(at).text(), what));
 }
 
+Attributes::Attributes(const XmlSource& source, const pugi::xml_node& node,
+                       std::vector<Doubt>& doubts)
+    : source_(source), node_(node), doubts_(doubts) {
+  for (const pugi::xml_attribute& a : node.attributes()) {
+    if (node.attribute(a.name()) == a) continue;
+    doubts_.push_back(
+        {fmt::format("{}: <{}> has {} twice; the first one counts", source_.origin(node).text(),
+                     printable(node.name()), printable(a.name()))});
+  }
+}
+
 std::string Attributes::text(const char* name) const { return node_.attribute(name).value(); }
 
 void Attributes::doubt(const char* name, const char* value, const char* expected) const {

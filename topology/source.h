@@ -46,8 +46,8 @@ class XmlSource {
 /// number.
 class Attributes {
  public:
-  Attributes(const XmlSource& source, const pugi::xml_node& node, std::vector<Doubt>& doubts)
-      : source_(source), node_(node), doubts_(doubts) {}
+  /// A doubt for each attribute that is there twice: the first one counts.
+  Attributes(const XmlSource& source, const pugi::xml_node& node, std::vector<Doubt>& doubts);
 
   std::string text(const char* name) const;
   std::optional<std::int64_t> integer(const char* name) const;  // decimal or 0x...

@@ -115,6 +115,84 @@ TEST(Smi, OneWrongRecordDoesNotDecide) {
   expect_mended(text + "\n" + text, "another matrix");
 }
 
+/// The healthy matrix with another head.
+std::string with_head(const std::string& head) {
+  const std::string text = smi_matrix(as_is);
+  return head + "\tCPU Affinity\tNUMA Affinity" + text.substr(text.find('\n'));
+}
+
+TEST(Smi, RowsTellTheColumnsWhereTheHeadIsDamaged) {
+  for (const auto& [head, doubt] : {
+           std::pair{"\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2", "(without NIC3); the rows"},
+           {"\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC2\tNIC3", "(without NIC1); the rows"},
+           {"\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2\tNIC3", "(without GPU0); the rows"},
+           {"\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1NIC2\tNIC3",
+            "(without NIC1, NIC2; with NIC1NIC2); the rows"},
+           {"\tGPU0GPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2\tNIC3",
+            "(without GPU0, GPU1; with GPU0GPU1); the rows"},
+           {"\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2\tNIC1",
+            "(without NIC3; twice NIC1); the rows"},
+           {"\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC1\tNIC2\tNIC3", "(twice NIC1); the rows"},
+           {"\tGPU0\tGPU1\tGPU2\tGPU3", "(without NIC0, NIC1, NIC2, NIC3); the rows"},
+           {"\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2\tNIC3CPU",
+            "(without NIC3; with NIC3CPU, Affinity); the rows"},
+       }) {
+    const std::string text =
+        doubt == std::string("(without NIC3; with NIC3CPU, Affinity); the rows")
+            ? head + std::string(" Affinity\tNUMA Affinity") +
+                  smi_matrix(as_is).substr(smi_matrix(as_is).find('\n'))
+            : with_head(head);
+    expect_mended(text, doubt);
+    EXPECT_EQ(graph_of_text(text).all(NodeKind::port).size(), 4u) << head;
+  }
+}
+
+TEST(Smi, WhatFitsNeitherHeadNorRowsIsNamedAndLeftOut) {
+  // The last device's name and its row are lost: its cells are left.
+  std::string text = smi_matrix(as_is, "", 7);
+  text.erase(text.find("\tNIC3"), 5);
+  const Graph g = graph_of_text(text);
+  EXPECT_EQ(g.all(NodeKind::port).size(), 3u);
+  EXPECT_EQ(g.all(NodeKind::numa).size(), 2u);
+  EXPECT_EQ(g.node(g.find("numa1")).number, 1);
+  ASSERT_FALSE(g.doubts.empty());
+  EXPECT_CONTAINS(g.doubts[0].what, "1 more cell than there are columns (7)");
+  // The same of one in the middle: nobody can tell whose cells are whose.
+  text = smi_matrix(as_is, "", 5);
+  text.erase(text.find("\tNIC1"), 5);
+  EXPECT_CONTAINS(refusal(text),
+                  "NIC3 has its X in place 8, and its name is in place 7 of the head");
+  // A row that has lost a cell.
+  text = smi_matrix(as_is);
+  const std::size_t row = text.find("GPU1\tNV18\t");
+  text.erase(row + 4, 5);
+  const Graph short_row = graph_of_text(text);
+  EXPECT_EQ(short_row.doubts.size(), 2u);
+  EXPECT_CONTAINS(short_row.doubts[0].what, "GPU1 has its X in place 1");
+  EXPECT_EQ(near(short_row, "gpu1", "NIC1"), "PIX");
+  // A row with a name of its own.
+  text = smi_matrix(as_is);
+  text.replace(text.find("\nNIC3\t") + 1, 4, "NIC9");
+  EXPECT_EQ(graph_of_text(text).all(NodeKind::port).size(), 4u);
+  EXPECT_CONTAINS(graph_of_text(text).doubts[0].what, "(without NIC9; with NIC3)");
+}
+
+TEST(Smi, AffinitiesAndLegendsThatDoNotFitAreNamed) {
+  expect_mended(std::regex_replace(smi_matrix(as_is), std::regex("\t0-3\t"), "\t0..3\t",
+                                   std::regex_constants::format_first_only),
+                "GPU0 has the CPU affinity '0..3', which is no list of numbers");
+  const std::string legend = "\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_1\n";
+  EXPECT_TRUE(graph_of_text(smi_matrix(as_is) + legend).doubts.empty());
+  for (const auto& [line, doubt] :
+       {std::pair{"  NIC4: mlx5_4\n", "the legend names NIC4 that the matrix does not have"},
+        {"  NIC1: mlx5_9\n", "the legend names NIC1 twice; the first name counts"}}) {
+    const Graph g = graph_of_text(smi_matrix(as_is) + legend + line);
+    ASSERT_EQ(g.doubts.size(), 1u);
+    EXPECT_CONTAINS(g.doubts[0].what, doubt);
+    EXPECT_EQ(near(g, "gpu1", "mlx5_1"), "PIX");
+  }
+}
+
 TEST(Smi, ManyDoubtsAreOneShortLine) {
   std::string text = "\t", rows;
   for (int i = 0; i < 64; ++i) {

@@ -5,6 +5,7 @@
 
 #include <regex>
 #include <string>
+#include <utility>
 
 #include "tests/support/contains.h"
 #include "tests/topology/topology_texts.h"
@@ -41,6 +42,27 @@ TEST(Nccl, AMeshHasItsLinksAndNics) {
   EXPECT_EQ(g.node(nics[1].port).name, "mlx5_0");
   EXPECT_EQ(g.node(nics[2].port).name, "mlx5_1");
   EXPECT_EQ(nics[2].sharing, 2);
+}
+
+TEST(Nccl, WhatNobodyReadsIsNamedAndTheRestCounts) {
+  const auto changed = [](const char* what, const char* with) {
+    return std::regex_replace(std::string(kMesh), std::regex(what), with);
+  };
+  const std::pair<std::string, const char*> texts[] = {
+      {changed(" sm=", " sm=\"80\" sm="), "<gpu> has sm twice; the first one counts"},
+      {changed("<gpu dev", "<fpga/><gpu dev"), "<fpga> in <pci> is not known; it is left out"},
+      {changed("</gpu>", "<nvlinks/></gpu>"), "<nvlinks> in <gpu> is not known; it is left out"},
+      {changed("<cpu ", "<net name=\"stray\"/><cpu "), "<net> in <system> is not known"},
+  };
+  for (const auto& [text, doubt] : texts) {
+    const Graph g = graph_of_text(text);
+    ASSERT_FALSE(g.doubts.empty()) << doubt;
+    EXPECT_CONTAINS(g.doubts.front().what, doubt);
+    ASSERT_EQ(g.gpus().size(), 4u) << doubt;
+    EXPECT_EQ(near(g, "gpu0", "gpu3"), "NV4") << doubt;
+    EXPECT_EQ(near(g, "gpu0", "mlx5_0"), "PIX") << doubt;
+  }
+  EXPECT_EQ(graph_of_text(texts[1].first).doubts.size(), 1u) << "one for all of a kind";
 }
 
 TEST(Nccl, GpusOnSwitchesReachEachOtherAtFullSpeed) {
