@@ -42,6 +42,35 @@ TEST(NcclLog, ReadsTheUsualTable) {
   EXPECT_EQ(log.left_out, 0);
 }
 
+TEST(NcclLog, ReadsSizesAsPeopleWriteThem) {
+  const NcclLog log = parsed(
+      "     1M  256K float  sum  -1  100.0 10.49 10.49  0  99.0 10.59 10.59 0\n"
+      "     1,048,576  262,144 float  sum  -1  100.0 10.49 10.49  0  99.0 10.59 10.59 0\n"
+      "     1.5MiB  384K float  sum  -1  1,572.864 1.00 1.00  0  99.0 10.59 10.59 0\n"
+      "     2GB  512M float  sum  -1  21,474.84 100.00 100.00  0  99.0 10.59 10.59 0\n"
+      "     4096  2048 bf16  sum  -1  10.0 0.41 0.41  0  99.0 10.59 10.59 0\n");
+  ASSERT_EQ(log.rows.size(), 5U);
+  const std::int64_t bytes[] = {1 << 20, 1 << 20, 3 << 19, std::int64_t{2} << 30, 4096};
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(log.rows[i].bytes, bytes[i]);
+  EXPECT_EQ(log.rows[2].us, 1572.864);
+  EXPECT_EQ(log.rows[4].type, "bf16");
+  EXPECT_EQ(log.left_out, 0);
+}
+
+TEST(NcclLog, CountsRowsWhoseSizesFitNothing) {
+  // 1M of a million: the times do not fit a MiB.
+  const NcclLog log = parsed(
+      "     1M  250K float  sum  -1  100.0 10.00 10.00  0  99.0 10.59 10.59 0\n"
+      "     2097152  524288 float  sum  -1  150.5 13.93 13.93  0  99.0 21.18 21.18 0\n");
+  EXPECT_EQ(log.rows.size(), 1U);
+  EXPECT_EQ(log.left_out, 1);
+  for (const char* const none : {"1,04,8576", "1,048,57", ",048,576", "1048,576", "1..5M", "1X"}) {
+    const NcclLog bad =
+        parsed(none + std::string(" 262144 float sum -1  100.0 10.49 10.49 0 99.0 1 1 0\n"));
+    EXPECT_TRUE(bad.rows.empty()) << none;
+  }
+}
+
 TEST(NcclLog, ReadsPrefixesAndOldAndBlankColumns) {
   // A launcher's prefix, with a time and without; no root; N/A; no operator; four dots for rows.
   const NcclLog log = parsed(

@@ -60,6 +60,40 @@ bool is_type(std::string_view word) {
   return std::ranges::any_of(kTypes, [&](const char* t) { return word == t; });
 }
 
+/// A number as people and spreadsheets write it: "1048576", "1,048,576", "1234.5".
+std::optional<double> figure_in(std::string_view word) {
+  std::string digits;
+  const std::size_t end = std::min(word.find('.'), word.size());
+  const std::size_t first = word.find(',');
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const bool comma = word[i] == ',';
+    // Groups of three, from the point to the left; the first one may be shorter.
+    if (comma && (i == 0 || i > end || (end - i) % 4 != 0 || first > 3)) return std::nullopt;
+    if (!comma && i < end && i > first && (end - i) % 4 == 0) return std::nullopt;
+    if (!comma) digits += word[i];
+  }
+  return parse_number<double>(digits);
+}
+
+/// Bytes, or elements: a figure, perhaps with a unit ("1M", "1.5MiB"); powers of 1024.
+std::optional<std::int64_t> size_in(std::string_view word) {
+  constexpr std::string_view kUnits = "KMGT";
+  const std::size_t unit_at = std::min(word.find_first_not_of("0123456789.,"), word.size());
+  const std::string_view unit = word.substr(unit_at);
+  auto figure = figure_in(word.substr(0, unit_at));
+  if (!figure) return std::nullopt;
+  if (!unit.empty() && unit != "B") {
+    const char prefix = static_cast<char>(std::toupper(static_cast<unsigned char>(unit[0])));
+    const std::size_t power = kUnits.find(prefix);
+    const std::string_view rest = unit.substr(1);
+    const bool is_unit = power != kUnits.npos && (rest.empty() || rest == "B" || rest == "iB");
+    if (!is_unit) return std::nullopt;
+    *figure = std::ldexp(*figure, 10 * static_cast<int>(power + 1));
+  }
+  const bool whole = *figure >= 0 && *figure < 9e15 && std::floor(*figure) == *figure;
+  return whole ? std::optional(static_cast<std::int64_t>(*figure)) : std::nullopt;
+}
+
 struct Times {
   double us = 0, algbw = 0, busbw = 0;
 };
@@ -69,7 +103,7 @@ std::optional<Times> times_at(const Words& words, std::size_t at, std::int64_t b
   if (words.size() < at + 3) return std::nullopt;
   std::array<double, 3> v{};
   for (std::size_t i = 0; i < 3; ++i) {
-    const auto n = parse_number<double>(words[at + i]);
+    const auto n = figure_in(words[at + i]);
     if (!n || *n < 0) return std::nullopt;
     v[i] = *n;
   }
@@ -79,22 +113,25 @@ std::optional<Times> times_at(const Words& words, std::size_t at, std::int64_t b
   return Times{v[0], v[1], v[2]};
 }
 
-/// Where a row begins, behind what a launcher or a collector of logs may have put before it.
-std::optional<std::size_t> row_in(const Words& words) {
-  for (std::size_t at = 0; at + 2 < words.size() && at <= kMostPrefix; ++at) {
-    if (is_type(words[at + 2]) && parse_number<std::int64_t>(words[at]) &&
-        parse_number<std::int64_t>(words[at + 1])) {
-      return at;
-    }
-  }
-  return std::nullopt;
-}
-
 /// Where a row's times begin: after the operator and the root, which are not in all dialects.
 std::optional<Times> times_of(const Words& words, std::int64_t bytes) {
   for (std::size_t at = 3; at <= 5; ++at) {
     if (const auto t = times_at(words, at, bytes)) return t;
     if (at < words.size() && at > 3 && !parse_number<std::int64_t>(words[at])) break;
+  }
+  return std::nullopt;
+}
+
+/// Where a row begins, behind what a launcher or a collector of logs may have put before it. A type
+/// that is not known makes a row only with times that fit.
+std::optional<std::size_t> row_in(const Words& words) {
+  for (std::size_t at = 0; at + 2 < words.size() && at <= kMostPrefix; ++at) {
+    const auto bytes = size_in(words[at]);
+    if (!bytes || !size_in(words[at + 1])) continue;
+    if (is_type(words[at + 2])) return at;
+    const bool is_word = std::isalpha(static_cast<unsigned char>(words[at + 2][0])) != 0;
+    const auto row = words.begin() + static_cast<std::ptrdiff_t>(at);
+    if (is_word && *bytes > 0 && times_of(Words(row, words.end()), *bytes)) return at;
   }
   return std::nullopt;
 }
@@ -229,7 +266,7 @@ class Parser {
     }
     abandon();
     words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(*row));
-    const auto bytes = parse_number<std::int64_t>(words[0]);
+    const auto bytes = size_in(words[0]);
     if (*bytes <= 0) return;
     LogRow r;
     r.bytes = *bytes;
