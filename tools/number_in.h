@@ -6,16 +6,19 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <utility>
 
 #include "core/number.h"
 
 namespace tutti {
 
-inline CLI::Validator number_in(double least, double most) {
-  return {[least, most](const std::string& text) -> std::string {
+/// `unit`: what it counts, for the error: "seconds".
+inline CLI::Validator number_in(double least, double most, std::string unit = "") {
+  return {[least, most, unit = std::move(unit)](const std::string& text) -> std::string {
             const auto value = parse_number<double>(text);
             if (value && *value >= least && *value <= most) return "";
-            return fmt::format("Value {} not in range {:g} to {:g}", text, least, most);
+            const std::string of_unit = unit.empty() ? "" : " of " + unit;
+            return fmt::format("'{}' is no number{} from {:g} to {:g}", text, of_unit, least, most);
           },
           ""};
 }

@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "device/team.h"
 #include "tools/plan_source.h"
+#include "tools/terminal.h"
 #include "tools/text_file.h"
 
 namespace tutti {
@@ -31,9 +32,10 @@ std::string_view windows_of(const Algorithm& a, const PlanRequest& request) {
 
 void list() {
   constexpr int kRanks = 16;
-  constexpr auto kRow = "{:<17} {:<22} {:<8} {:<6} {:<8} {:<10} {}\n";
-  fmt::print(kRow, "COLLECTIVE", "ALGORITHM", "WINDOWS", "LANES", "ROUNDED", "INVARIANT",
-             "WHAT IT DOES");
+  constexpr auto kRow = "{:<17} {:<22} {:<8} {:<6} {:<8} {:<10} ";
+  print_wrapped(
+      fmt::format(kRow, "COLLECTIVE", "ALGORITHM", "WINDOWS", "LANES", "ROUNDED", "INVARIANT"),
+      "WHAT IT DOES");
   for (const Algorithm& a : algorithms()) {
     PlanRequest request;
     request.ranks = kRanks;
@@ -41,17 +43,21 @@ void list() {
     const std::string rounded = is_reduction(a.collective)
                                     ? fmt::format("{}", verify(generate_plan(a, request)).roundings)
                                     : "-";
-    fmt::print(kRow, name(a.collective), a.name, windows_of(a, request), a.lanes ? "yes" : "-",
-               rounded, a.invariant ? "yes" : "-", a.summary);
+    print_wrapped(fmt::format(kRow, name(a.collective), a.name, windows_of(a, request),
+                              a.lanes ? "yes" : "-", rounded, a.invariant ? "yes" : "-"),
+                  a.summary);
   }
-  fmt::print(
-      "\nWINDOWS: addresses memory of all ranks, or inside of a group (a host) alone; or, of that, "
-      "Tutti's own alone (tmp).\n"
-      "ROUNDED: how often a sum of 16- or 8-bit floats is rounded on its way, with {} ranks "
-      "(see TUTTI_ROUND_ONCE).\n"
-      "INVARIANT: the bits of its sums depend on the inputs and the order of the ranks alone (see "
-      "TUTTI_INVARIANT),\n  in the plan that `tutti plan show ... --invariant` has.\n",
-      kRanks);
+  fmt::print("\n");
+  print_wrapped("WINDOWS: ",
+                "addresses memory of all ranks, or inside of a group (a host) alone; or, of that, "
+                "Tutti's own alone (tmp).");
+  print_wrapped("ROUNDED: ",
+                fmt::format("how often a sum of 16- or 8-bit floats is rounded on its way, with {} "
+                            "ranks (see TUTTI_ROUND_ONCE).",
+                            kRanks));
+  print_wrapped("INVARIANT: ",
+                "the bits of its sums depend on the inputs and the order of the ranks alone (see "
+                "TUTTI_INVARIANT), in the plan that `tutti plan show ... --invariant` has.");
 }
 
 void print(std::string_view text) { write_text_file("", text); }

@@ -1,14 +1,19 @@
 #include "tools/plan_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "collectives/draw/draw.h"
 #include "collectives/text/text.h"
 #include "core/error.h"
+#include "core/nearest.h"
 #include "tools/text_file.h"
+#include "topology/source.h"
 
 namespace tutti {
 namespace {
@@ -22,26 +27,30 @@ constexpr std::uint64_t kMostProved = std::uint64_t{1} << 27;
 /// As many as a plan's text may have.
 constexpr int kMostRanksProved = 65536;
 
-std::string known_algorithms(Collective c) {
-  std::string names;
+std::vector<std::string_view> known_algorithms(Collective c) {
+  std::vector<std::string_view> names;
   for (const Algorithm& a : algorithms()) {
-    if (a.collective != c) continue;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
+    if (a.collective == c) names.push_back(a.name);
   }
-  return names.empty() ? "none" : names;
+  return names;
+}
+
+std::vector<std::string_view> known_collectives() {
+  std::vector<std::string_view> names;
+  for (const Algorithm& a : algorithms()) {
+    if (names.empty() || name(a.collective) != names.back()) names.push_back(name(a.collective));
+  }
+  return names;
 }
 
 }  // namespace
 
-std::string known_collectives() {
-  std::string names;
-  Collective last{};
-  for (const Algorithm& a : algorithms()) {
-    if (!names.empty() && a.collective == last) continue;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name(a.collective));
-    last = a.collective;
-  }
-  return names;
+Collective collective_named(const std::string& name) {
+  const auto collective = parse_collective(name);
+  if (collective) return *collective;
+  refuse(fmt::format("there is no collective '{}'{}; there are {}", topology::printable(name),
+                     did_you_mean(name, known_collectives()),
+                     fmt::join(known_collectives(), ", ")));
 }
 
 void PlanSource::add_options(CLI::App& command) {
@@ -73,19 +82,16 @@ const Algorithm& PlanSource::algorithm() const {
         "name a collective or a file, as in 'tutti plan show all_reduce --algorithm ring "
         "--ranks 4'");
   }
-  const auto collective = parse_collective(collective_);
-  if (!collective) {
-    refuse(
-        fmt::format("there is no collective '{}'; there are {}", collective_, known_collectives()));
-  }
+  const Collective collective = collective_named(collective_);
   if (algorithm_.empty()) {
     refuse(fmt::format("--algorithm is missing; for {} there are: {}", collective_,
-                       known_algorithms(*collective)));
+                       fmt::join(known_algorithms(collective), ", ")));
   }
-  const Algorithm* found = find_algorithm(*collective, algorithm_);
+  const Algorithm* found = find_algorithm(collective, algorithm_);
   if (found == nullptr) {
-    refuse(fmt::format("{} has no algorithm '{}'; it has: {}", collective_, algorithm_,
-                       known_algorithms(*collective)));
+    const auto names = known_algorithms(collective);
+    refuse(fmt::format("{} has no algorithm '{}'{}; it has: {}", collective_, algorithm_,
+                       did_you_mean(algorithm_, names), fmt::join(names, ", ")));
   }
   if (lanes_ > 1 && !found->lanes) {
     refuse(fmt::format("{} {} does not divide its work among lanes; leave --lanes out", collective_,
@@ -119,7 +125,8 @@ Plan PlanSource::load_file() const {
     if (option->count() == 0) continue;
     refuse(fmt::format("{} does not go with --file, whose plan is complete", option->get_name()));
   }
-  return plan_from_text(read_text(file_, "plan"));
+  return parse_text_of(file_, read_text(file_, "plan"),
+                       [](const std::string& text) { return plan_from_text(text); });
 }
 
 PlanParts PlanSource::parts() const {

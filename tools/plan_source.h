@@ -12,8 +12,9 @@
 
 namespace tutti {
 
-/// The collectives that have an algorithm, for messages: "all_reduce, all_gather, ...".
-std::string known_collectives();
+/// Throws Error(invalid_argument), which says which collectives there are, unless `name` is one
+/// that has an algorithm.
+Collective collective_named(const std::string& name);
 
 class PlanSource {
  public:

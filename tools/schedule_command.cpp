@@ -1,14 +1,18 @@
 #include "tools/schedule_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/counted.h"
 #include "core/error.h"
+#include "core/nearest.h"
 #include "parallel/pipeline/draw.h"
 #include "parallel/pipeline/generate.h"
 #include "parallel/pipeline/simulate.h"
@@ -36,11 +40,9 @@ struct Arguments {
   throw Error(ErrorCode::invalid_argument, message);
 }
 
-std::string known_schedules() {
-  std::string names;
-  for (const pipeline::Generator& g : pipeline::generators()) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", g.name);
-  }
+std::vector<std::string_view> known_schedules() {
+  std::vector<std::string_view> names;
+  for (const pipeline::Generator& g : pipeline::generators()) names.push_back(g.name);
   return names;
 }
 
@@ -67,14 +69,16 @@ Schedule load(const Arguments& a) {
     text = read_text(a.source, "schedule");
   } catch (const Error& e) {
     if (path) throw;
-    refuse(fmt::format("there is no schedule '{}', and no such file; there are {}", a.source,
-                       known_schedules()));
+    refuse(fmt::format("there is no schedule '{}', and no such file{}; there are {}", a.source,
+                       did_you_mean(a.source, known_schedules()),
+                       fmt::join(known_schedules(), ", ")));
   }
   if (a.request.ranks + a.request.micro_batches + a.request.chunks + a.stages != 0) {
     refuse(fmt::format("{} is complete; leave --ranks, --stages, --micro-batches and --virtual out",
                        a.source));
   }
-  return pipeline::schedule_from_text(text);
+  return parse_text_of(a.source, text,
+                       [](const std::string& all) { return pipeline::schedule_from_text(all); });
 }
 
 /// The command line says what all of a rank's stages take together.

@@ -13,9 +13,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "bench/command_line.h"
 #include "core/error.h"
+#include "core/nearest.h"
 #include "core/settings.h"
 #include "tools/compare/compare.h"
 #include "tools/doctor/doctor.h"
@@ -77,13 +79,30 @@ std::string unknown_command(const CLI::App& app) {
   return missing && !words.empty() ? words.front() : "";
 }
 
+/// A word that is no command of `at`; and which one was meant.
+std::string unknown_command_text(const CLI::App& at, const std::string& unknown) {
+  std::vector<std::string_view> names;
+  for (const CLI::App* command : at.get_subcommands([](const CLI::App* command) {
+         return !command->get_group().empty();  // those without are hidden
+       })) {
+    names.push_back(command->get_name());
+  }
+  return fmt::format("there is no command '{}'{}", unknown, did_you_mean(unknown, names));
+}
+
 /// Says what is wrong with the command line, and which command's help says more: "tutti plan show".
+/// Where a command is missing, the help itself.
 void print_bad_usage(const CLI::App& app, const CLI::ParseError& error) {
   // CLI11 says that a command is missing before it looks at words that are none.
   const std::string unknown = unknown_command(app);
+  const auto [at, words] = named_command(app);
+  if (unknown.empty() && at->get_require_subcommand_min() > 0 && at->remaining(true).empty()) {
+    fmt::print(stderr, "tutti: name a command\n\n{}", app.help());
+    return;
+  }
   const std::string what =
-      unknown.empty() ? usage_error(error) : fmt::format("there is no command '{}'", unknown);
-  fmt::print(stderr, "tutti: {}\ntutti: see '{} --help'\n", what, named_command(app).second);
+      unknown.empty() ? usage_error(*at, error) : unknown_command_text(*at, unknown);
+  fmt::print(stderr, "tutti: {}\ntutti: see '{} --help'\n", what, words);
 }
 
 int run(int argc, char** argv) {

@@ -138,7 +138,8 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
            "int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, f8e4m3, "
            "f8e5m2, all",
            "data type");
-  add_integer(app, "-r,--root", options.root, -1, kAny, "root; -1: all, one after the other");
+  add_integer(app, "-r,--root", options.root, -1, kAny, "root; -1 or all: one after the other")
+      ->transform([](const std::string& text) { return text == "all" ? "-1" : text; });
   add_integer(
       app, "-z,--blocking", raw.blocking, 0, 3,
       "1: barrier after each call; 2: no barrier, but wait for each call; 3: barrier after each "
@@ -263,7 +264,7 @@ ParsedOptions parse_options(std::string_view program, std::span<const std::strin
     parsed.text = app.help();
     return parsed;
   } catch (const CLI::Error& error) {
-    fail(usage_error(error));
+    fail(usage_error(app, error));
     return parsed;
   }
   parsed.options.blocking = static_cast<Blocking>(raw.blocking);

@@ -316,7 +316,7 @@ int main(int argc, char** argv) {
     fmt::print("{}", app.help());
     return 0;
   } catch (const CLI::Error& error) {
-    fmt::print(stderr, "put_perf: {} (--help lists the options)\n", tutti::usage_error(error));
+    fmt::print(stderr, "put_perf: {} (--help lists the options)\n", tutti::usage_error(app, error));
     return 2;
   } catch (const tutti::Error& error) {
     fmt::print(stderr, "put_perf: {} (--help lists the options)\n", error.what());

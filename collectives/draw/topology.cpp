@@ -19,6 +19,8 @@ namespace {
 
 using namespace topology;
 
+constexpr double kNoteLetter = 6.2;  // the width of one, at most
+constexpr double kLeastNote = 60;    // letters of a line
 constexpr double kLeafWidth = 104, kLeafHeight = 50;
 constexpr double kGap = 8, kTitle = 18, kMargin = 20;
 constexpr double kSwitchHeight = 34;
@@ -49,7 +51,8 @@ class Picture {
     for (const Link& l : g_.links()) height = std::max(height, bottom_of(l) - 6);
     const double legend = height + 14;
     const std::string title = fmt::format("{} ({})", g_.source, g_.format);
-    width_ = std::max(width_, kMargin + 7.5 * static_cast<double>(title.size()));
+    width_ = std::max({width_, kMargin + 7.5 * static_cast<double>(title.size()),
+                       kMargin + kLeastNote * kNoteLetter});
     const auto notes = notes_below();
     height = legend + 4 + 16.0 * static_cast<double>(notes.size());
     svg_ = fmt::format(
@@ -346,7 +349,7 @@ class Picture {
   std::vector<std::pair<std::string, const char*>> notes_below() const {
     std::vector<std::pair<std::string, const char*>> lines;
     const auto add = [&](std::string_view what, const char* colour) {
-      const auto most = static_cast<std::size_t>(std::max(60.0, (width_ - kMargin) / 6.2));
+      const auto most = static_cast<std::size_t>((width_ - kMargin) / kNoteLetter);
       for (int n = 0; !what.empty() && n < kMostLinesOfNote; ++n) {
         std::size_t end = what.size() <= most ? what.size() : what.rfind(' ', most);
         if (end == std::string_view::npos || end == 0) end = most;

@@ -105,7 +105,7 @@ Options parse_options(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) std::exit(app.exit(e));  // --help
-    fmt::print(stderr, "train: {}\ntrain: see 'train --help'\n", tutti::usage_error(e));
+    fmt::print(stderr, "train: {}\ntrain: see 'train --help'\n", tutti::usage_error(app, e));
     std::exit(2);
   }
   o.shard = kShardings.at(shard);

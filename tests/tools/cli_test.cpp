@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 #include "collectives/model/machine.h"
@@ -223,21 +226,45 @@ TEST_F(Cli, LargePlansTakeLittleMemory) {
 }
 
 TEST_F(Cli, BadUsageNamesTheChoices) {
+  // Without a command, those that there are.
   EXPECT_EQ(tutti(""), 2);
-  EXPECT_CONTAINS(err, "tutti: see 'tutti --help'");
+  EXPECT_TRUE(err.starts_with("tutti: name a command\n")) << err;
+  EXPECT_CONTAINS(err, "calibrate");
+  EXPECT_EQ(err.find("run-agent"), std::string::npos);
+  EXPECT_EQ(tutti("plan"), 2);
+  EXPECT_CONTAINS(err, "tutti: name a command\n");
+  EXPECT_CONTAINS(err, "verify");
+  EXPECT_EQ(tutti("schedule"), 2);
+  EXPECT_CONTAINS(err, "simulate");
   EXPECT_EQ(tutti("plans"), 2);
-  EXPECT_EQ(err, "tutti: there is no command 'plans'\ntutti: see 'tutti --help'\n");
+  const std::string plans = "tutti: there is no command 'plans' (did you mean 'plan'?)\n";
+  EXPECT_EQ(err, plans + "tutti: see 'tutti --help'\n");
   EXPECT_EQ(tutti("plans --help"), 2);
-  EXPECT_EQ(err, "tutti: there is no command 'plans'\ntutti: see 'tutti --help'\n");
+  EXPECT_EQ(err, plans + "tutti: see 'tutti --help'\n");
+  EXPECT_EQ(tutti("quxxx"), 2);
+  EXPECT_EQ(err, "tutti: there is no command 'quxxx'\ntutti: see 'tutti --help'\n");
   EXPECT_EQ(tutti("plan shows all_reduce"), 2);
-  EXPECT_EQ(err, "tutti: there is no command 'shows'\ntutti: see 'tutti plan --help'\n");
+  EXPECT_EQ(err,
+            "tutti: there is no command 'shows' (did you mean 'show'?)\n"
+            "tutti: see 'tutti plan --help'\n");
   EXPECT_EQ(tutti("plan show all_reduce --algorithm ring --ranks zero"), 2);
   EXPECT_CONTAINS(err, "tutti: see 'tutti plan show --help'");
   EXPECT_EQ(tutti("plan show all_reduced --algorithm ring --ranks 2"), 2);
-  EXPECT_CONTAINS(err, "tutti: there is no collective 'all_reduced'; there are all_reduce, ");
+  EXPECT_CONTAINS(err,
+                  "tutti: there is no collective 'all_reduced' (did you mean 'all_reduce'?); there "
+                  "are all_reduce, ");
   EXPECT_EQ(tutti("plan show all_reduce --algorithm rings --ranks 2"), 2);
-  EXPECT_CONTAINS(err, "tutti: all_reduce has no algorithm 'rings'; it has: ");
-  EXPECT_CONTAINS(err, "ring");
+  EXPECT_CONTAINS(err, "tutti: all_reduce has no algorithm 'rings' (did you mean 'ring'?)");
+  EXPECT_EQ(tutti("plan show all_reduce --algorithm recursive-doublng --ranks 2"), 2);
+  EXPECT_CONTAINS(err, "did you mean 'recursive_doubling'?");
+  EXPECT_EQ(tutti("explain allreduce 1M float32 -n 4"), 2);
+  EXPECT_CONTAINS(err, "did you mean 'all_reduce'?");
+  EXPECT_EQ(tutti("explain all_reduce 1M flot32 -n 4"), 2);
+  EXPECT_CONTAINS(err, "did you mean 'float32'?");
+  EXPECT_EQ(tutti("schedule simulate zbh1 --ranks 4 --micro-batches 4"), 2);
+  EXPECT_CONTAINS(err, "did you mean 'zb-h1'?");
+  EXPECT_EQ(tutti("plan show all_reduce --algoritm ring --ranks 2"), 2);
+  EXPECT_CONTAINS(err, "there is no option '--algoritm' (did you mean '--algorithm'?)");
   EXPECT_EQ(tutti("plan show all_reduce --ranks 2"), 2);
   EXPECT_CONTAINS(err, "tutti: --algorithm is missing; for all_reduce there are: ");
   EXPECT_EQ(tutti("plan show all_reduce --algorithm ring"), 2);
@@ -254,10 +281,49 @@ TEST_F(Cli, BadUsageNamesTheChoices) {
   EXPECT_CONTAINS(err, "tutti: cannot open no_such_file: No such file or directory");
   folder.write("broken.txt", "tutti plan 1\nall_reduce\n");
   EXPECT_EQ(tutti("plan show --file broken.txt"), 2);
-  EXPECT_CONTAINS(err, "tutti: plan text, line 2: expected an algorithm's name");
+  EXPECT_CONTAINS(err, "tutti: broken.txt: plan text, line 2: expected an algorithm's name");
   EXPECT_EQ(tutti("plan show --file ."), 2);  // a folder
   EXPECT_EQ(tutti("plan show --file /dev/zero"), 2);
   EXPECT_CONTAINS(err, "/dev/zero has more than 256 MiB");
+}
+
+TEST_F(Cli, TablesFitTheTerminal) {
+  // A pseudo-terminal of 100 columns; its lines end in \r\n.
+  const auto widest = [&](const std::string& command) {
+    EXPECT_EQ(std::system(("cd '" + folder.path() +
+                           "' && script -qec 'stty cols 100 && " TUTTI_COMMAND " " + command +
+                           "' typescript >seen </dev/null")
+                              .c_str()),
+              0);
+    std::istringstream seen(folder.read("seen"));
+    std::size_t columns = 0, lines = 0;
+    for (std::string line; std::getline(seen, line); ++lines) {
+      columns = std::max(columns, line.size() - (line.ends_with('\r') ? 1 : 0));
+    }
+    EXPECT_GT(lines, 10U);
+    return columns;
+  };
+  EXPECT_LE(widest("plan list"), 100U);
+  EXPECT_LE(widest("explain --constants"), 100U);
+  EXPECT_LE(widest("predict --constants"), 100U);
+  // Programs that read it get whole lines.
+  ASSERT_EQ(tutti("plan list"), 0);
+  EXPECT_CONTAINS(out, "Reduce to a leader of each group, all_reduce among leaders, broadcast");
+}
+
+TEST_F(Cli, ExplainHasColumnsBelowEachOther) {
+  ASSERT_EQ(tutti("explain all_reduce 1M float32 --hosts 2x4"), 0) << err;
+  std::istringstream lines(out.substr(out.find("  ALGORITHM")));
+  std::string line;
+  std::getline(lines, line);
+  const std::size_t end = line.find("PREDICTED") + 9;
+  std::size_t rows = 0;
+  for (; std::getline(lines, line) && !line.empty(); ++rows) {
+    const std::string unit = line.substr(end - 2, 3);
+    EXPECT_TRUE(unit == "us " || unit == "ms ") << line;
+  }
+  EXPECT_GT(rows, 5U);
+  EXPECT_CONTAINS(out, "hierarchical_pipelined");
 }
 
 TEST_F(Cli, ExplainsWhatWouldRun) {
@@ -301,11 +367,13 @@ TEST_F(Cli, ExplainRefusesWhatMakesNoSense) {
   EXPECT_EQ(tutti("explain all_reduce 1M --compressed --invariant"), 2);
   EXPECT_CONTAINS(err, "such a sum is approximate");
   EXPECT_EQ(tutti("explain all_reduced"), 2);
-  EXPECT_CONTAINS(err, "there is no collective 'all_reduced'; there are all_reduce, ");
+  EXPECT_CONTAINS(err,
+                  "there is no collective 'all_reduced' (did you mean 'all_reduce'?); there are ");
   EXPECT_EQ(tutti("explain all_reduce 1X"), 2);
   EXPECT_CONTAINS(err, "\"1X\" is not a size");
   EXPECT_EQ(tutti("explain all_reduce 1M float31"), 2);
-  EXPECT_CONTAINS(err, "there is no data type 'float31'; there are int8, ");
+  EXPECT_CONTAINS(err,
+                  "there is no data type 'float31' (did you mean 'float32'?); there are int8, ");
   EXPECT_EQ(tutti("explain all_reduce 1M -n 0"), 2);
   EXPECT_EQ(tutti("explain all_reduce 1M --memory stack"), 2);
   EXPECT_EQ(tutti("explain all_reduce 1M -n 8 --cores 2 --domains 4"), 2);
@@ -367,6 +435,18 @@ TEST_F(Cli, CalibratesToAFileThatExplainReads) {
 double constant(const std::string& file, const std::string& name) {
   const auto at = file.find("\n" + name + " = ");
   return at == std::string::npos ? -1 : std::strtod(file.c_str() + at + name.size() + 4, nullptr);
+}
+
+TEST_F(Cli, CalibrateSaysThatTheMachineWasBusy) {
+  ASSERT_EQ(tutti("calibrate --rounds 1 --output machine.txt & main=$!; while :; do :; done & "
+                  "wait $main; status=$?; kill $!; exit $status"),
+            0)
+      << err;
+  EXPECT_CONTAINS(err,
+                  "tutti: warning: this machine was not idle, so the constants may be wrong; other "
+                  "processes used ");
+  EXPECT_CONTAINS(err, "Calibrate again when nothing else runs");
+  EXPECT_CONTAINS(out, "written to machine.txt");
 }
 
 TEST_F(Cli, CalibratesTheNetworkBetweenHosts) {

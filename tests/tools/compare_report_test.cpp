@@ -87,6 +87,8 @@ TEST(CompareReport, TheTableNamesTheBestPeerAndTheRatio) {
 TEST(CompareReport, WhatIsNotSteadyIsNotQuoted) {
   const auto rows = unsteady_example();
   EXPECT_CONTAINS(format_table(rows, {"mpich"}, false), " unsteady (53-250%)\n");
+  // Not ±797%, which is no figure.
+  EXPECT_CONTAINS(format_table(rows, {"mpich"}, false), "  0.500 (0.266-4.250)  ");
   const auto row = nlohmann::json::parse(format_json(rows, {}))["rows"][0];
   EXPECT_TRUE(row["of_limit"].is_null()) << row;
   EXPECT_EQ(row["ratio"], 2);

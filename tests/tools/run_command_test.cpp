@@ -244,6 +244,23 @@ TEST(RunCommand, WrongUseIsStatus2AndASentence) {
   }
 }
 
+TEST(RunCommand, WordsOfOtherLaunchersAreAnswered) {
+  const auto says = [](const std::vector<std::string>& arguments) {
+    Job job(arguments);
+    EXPECT_EQ(job.wait(), 2);
+    return job.err();
+  };
+  EXPECT_CONTAINS(says({"-np", "4", "true"}), "it is -n here, not -np: tutti run -n 4 program");
+  EXPECT_CONTAINS(says({"-n", "2", "--timeout", "1min", "true"}),
+                  "--timeout: '1min' is no number of seconds from 0.001 to 1e+09");
+  EXPECT_CONTAINS(says({"-n", "two", "true"}), "'two' is no number; it takes one from 1 to 100000");
+  EXPECT_CONTAINS(says({"-n", "2", "-timeout", "5", "true"}),
+                  "there is no option '-timeout' (did you mean '--timeout'?)");
+  EXPECT_CONTAINS(says({"--rank", "2", "true"}), "did you mean '--ranks'?");
+  EXPECT_CONTAINS(says({"-n", "2", "--oversubscribe", "true"}),
+                  "there is no option '--oversubscribe'\n");
+}
+
 // --- tagged output ---
 
 TEST(RunCommand, TagKeepsLinesWholeAndInOrder) {

@@ -174,8 +174,9 @@ TEST_F(ScheduleCli, RefusesWithTheReason) {
   EXPECT_CONTAINS(out, "Deadlock");
   folder.write("wrong.txt", "tutti schedule 1\nmine ranks two");
   EXPECT_EQ(tutti("schedule verify wrong.txt"), 2);
-  EXPECT_EQ(
-      err, "tutti: schedule text, line 2: expected the number of ranks (1 to 4096), found 'two'\n");
+  EXPECT_EQ(err,
+            "tutti: wrong.txt: schedule text, line 2: expected the number of ranks (1 to 4096), "
+            "found 'two'\n");
 }
 
 TEST_F(ScheduleCli, SaysWhatIsWrongWithTheCommandLine) {
@@ -197,7 +198,7 @@ TEST_F(ScheduleCli, SaysWhatIsWrongWithTheCommandLine) {
   EXPECT_EQ(error("simulate 1f1b -n 4 -m 8 --backward 1 --weights 2"),
             "tutti: --weights 2 is a part of --backward 1, and cannot take longer");
   EXPECT_EQ(error("simulate 1f1b -n 4 -m 8 --forward nan"),
-            "tutti: --forward: Value nan not in range 0 to 1e+09");
+            "tutti: --forward: 'nan' is no number from 0 to 1e+09");
   folder.write("s.txt", example());
   EXPECT_EQ(error("verify s.txt -n 4"),
             "tutti: s.txt is complete; leave --ranks, --stages, --micro-batches and --virtual out");

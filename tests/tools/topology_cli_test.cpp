@@ -25,6 +25,13 @@ TEST_F(TopologyCli, ShowsAFileInEachForm) {
   EXPECT_CONTAINS(out, "NV4");
   ASSERT_EQ(tutti("topo --svg -f m.xml -o m.svg"), 0) << err;
   EXPECT_EQ(test::xml_error(folder.read("m.svg")), "");
+  // A small machine's picture does not end before its notes do.
+  ASSERT_EQ(tutti("topo --svg --machine 1xA100 -o small.svg"), 0) << err;
+  const std::string small = folder.read("small.svg");
+  const double width = std::stod(small.substr(small.find("width=\"") + 7));
+  const std::size_t note = small.find(">Bandwidth is what") + 1;
+  ASSERT_NE(note, 0U);
+  EXPECT_GE(width, 20 + 6.2 * static_cast<double>(small.find('<', note) - note));
   ASSERT_EQ(tutti("topo --json -f - < m.xml"), 0) << err;
   EXPECT_CONTAINS(out, "\"links\"");
   ASSERT_EQ(tutti("topo --xml -f m.xml -o again.xml"), 0) << err;

@@ -23,6 +23,7 @@
 #include "tools/compare/compare_programs.h"
 #include "tools/compare/compare_report.h"
 #include "tools/compare/compare_session.h"
+#include "tools/terminal.h"
 
 namespace tutti {
 namespace {
@@ -232,11 +233,6 @@ class Comparison {
         "--bytes",      fmt::format("{}", fmt::join(sizes, ","))};
     if (run_.bound) list.insert(list.end(), {"--cpus", fmt::format("{}", fmt::join(cpus_, ","))});
     return list;
-  }
-
-  /// On a terminal; an empty text takes the line away.
-  static void show_progress(const std::string& text) {
-    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K{}", text);
   }
 
   static void write(const std::string& path, const std::string& text) {

@@ -18,14 +18,16 @@ std::string format_us(double us) {
   return fmt::format("{:.{}f}", us, decimals);
 }
 
-/// "0.250 ±4%": half the distance between the quartiles, as a part of the median.
+/// "0.250 ±4%": half the distance between the quartiles, as a part of the median; the quartiles
+/// themselves where that says nothing.
 std::string format_times(const Times& times, bool verbose) {
   if (times.empty()) return "-";
   const Figure us = figure_of(times);
-  if (verbose) {
+  const double spread = (us.high - us.low) / us.median * 50;
+  if (verbose || !(spread <= 100)) {
     return fmt::format("{} ({}-{})", format_us(us.median), format_us(us.low), format_us(us.high));
   }
-  return fmt::format("{} ±{:.0f}%", format_us(us.median), (us.high - us.low) / us.median * 50);
+  return fmt::format("{} ±{:.0f}%", format_us(us.median), spread);
 }
 
 /// "2.00 (1.90-2.20)"; no number to quote where that would be a guess.

@@ -6,19 +6,21 @@
 #include <string>
 #include <string_view>
 
+#include "tools/terminal.h"
+
 namespace tutti {
 
 class DoctorReport {
  public:
   void section(std::string_view name) { fmt::print("{}{}\n", sections_++ == 0 ? "" : "\n", name); }
   void good(std::string_view what, const std::string& how) {
-    fmt::print("  {:<22} {}\n", what, how);
+    print_wrapped(fmt::format("  {:<22} ", what), how);
   }
   /// `advice`: what to do about it; "": `how` says it.
   void bad(std::string_view what, const std::string& how, const std::string& advice = "") {
     ++troubles_;
-    fmt::print("! {:<22} {}\n", what, how);
-    if (!advice.empty()) fmt::print("  {:<22} -> {}\n", "", advice);
+    print_wrapped(fmt::format("! {:<22} ", what), how);
+    if (!advice.empty()) print_wrapped(fmt::format("  {:<22} -> ", ""), advice);
   }
   int troubles() const { return troubles_; }
 

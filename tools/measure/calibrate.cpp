@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <ctime>
 #include <memory>
@@ -17,6 +18,8 @@
 #include "core/error.h"
 #include "tools/measure/measure_machine.h"
 #include "tools/measure/measure_network.h"
+#include "tools/measure/steadiness.h"
+#include "tools/terminal.h"
 
 namespace tutti {
 namespace {
@@ -73,8 +76,15 @@ void calibrate(const Arguments& a) {
   const Placement placement = placement_from_environment();
   const Machine defaults = default_machine();
   std::vector<Machine> rounds(static_cast<std::size_t>(a.rounds), defaults);
+  std::string warning;
   if (placement.rank == 0) {
-    for (Machine& round : rounds) round = measure_machine(defaults);
+    const OtherLoad load;
+    for (std::size_t i = 0; i < rounds.size(); ++i) {
+      show_progress(fmt::format("round {} of {}", i + 1, rounds.size()));
+      rounds[i] = measure_machine(defaults);
+    }
+    show_progress("");
+    warning = warning_of_load(load.cores(), rounds);
   }
   const std::string network = measure_between_hosts(rounds, placement.size);
   if (placement.rank != 0) return;
@@ -85,13 +95,18 @@ void calibrate(const Arguments& a) {
   for (const MachineConstant& c : machine_constants()) {
     const auto [low, high] =
         std::ranges::minmax(rounds, {}, [&](const Machine& round) { return round.*c.value; });
-    fmt::print("  {:<17} {:>10} {:>10} {:>10} {:>10}  {:<9} {}\n", c.name,
-               constant_text(m.*c.value), constant_text(defaults.*c.value),
-               constant_text(low.*c.value), constant_text(high.*c.value), c.unit, c.meaning);
+    print_wrapped(fmt::format("  {:<17} {:>10} {:>10} {:>10} {:>10}  {:<9} ", c.name,
+                              constant_text(m.*c.value), constant_text(defaults.*c.value),
+                              constant_text(low.*c.value), constant_text(high.*c.value), c.unit),
+                  c.meaning);
   }
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   write_machine(path, {m, machine_name(), fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(now))});
   fmt::print("{}\nwritten to {}\n", network, path);
+  if (!warning.empty()) {
+    std::fflush(stdout);
+    fmt::print(stderr, "tutti: warning: {}\n", warning);
+  }
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 #include "tools/predict/explain.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/model/choose.h"
@@ -15,10 +18,12 @@
 #include "core/compressed.h"
 #include "core/error.h"
 #include "core/host.h"
+#include "core/nearest.h"
 #include "core/settings.h"
 #include "tools/hosts_option.h"
 #include "tools/plan_source.h"
 #include "tools/predict/explain_topology.h"
+#include "tools/terminal.h"
 
 namespace tutti {
 namespace {
@@ -43,11 +48,9 @@ struct Arguments {
   throw Error(ErrorCode::invalid_argument, message);
 }
 
-std::string known_types() {
-  std::string names;
-  for (int t = 0; t < kDataTypes; ++t) {
-    names += fmt::format("{}{}", t == 0 ? "" : ", ", name(static_cast<DataType>(t)));
-  }
+std::vector<std::string_view> known_types() {
+  std::vector<std::string_view> names;
+  for (int t = 0; t < kDataTypes; ++t) names.push_back(name(static_cast<DataType>(t)));
   return names;
 }
 
@@ -85,8 +88,9 @@ std::string time_text(double ns) {
 void print_constants(const UsedMachine& used) {
   fmt::print("constants: {}\n", used.origin);
   for (const MachineConstant& c : machine_constants()) {
-    fmt::print("  {:<17} {:>10} {:<9} {}\n", c.name, constant_text(used.machine.*c.value), c.unit,
-               c.meaning);
+    print_wrapped(
+        fmt::format("  {:<17} {:>10} {:<9} ", c.name, constant_text(used.machine.*c.value), c.unit),
+        c.meaning);
   }
 }
 
@@ -120,22 +124,21 @@ void explain(const Arguments& arguments) {
   if (a.collective.empty()) {
     refuse("name a collective and a size, as in 'tutti explain all_reduce 1M float32 -n 4'");
   }
-  const auto collective = parse_collective(a.collective);
-  if (!collective) {
-    refuse(fmt::format("there is no collective '{}'; there are {}", a.collective,
-                       known_collectives()));
-  }
+  const Collective collective = collective_named(a.collective);
   const auto type = parse_data_type(a.type);
-  if (!type) refuse(fmt::format("there is no data type '{}'; there are {}", a.type, known_types()));
-  Workload workload{*collective, *collective == Collective::barrier ? 0 : parse_bytes(a.size),
-                    *type, access_of(a)};
-  workload.round_once = setting_boolean("TUTTI_ROUND_ONCE") && is_reduction(*collective) &&
+  if (!type) {
+    refuse(fmt::format("there is no data type '{}'{}; there are {}", a.type,
+                       did_you_mean(a.type, known_types()), fmt::join(known_types(), ", ")));
+  }
+  Workload workload{collective, collective == Collective::barrier ? 0 : parse_bytes(a.size), *type,
+                    access_of(a)};
+  workload.round_once = setting_boolean("TUTTI_ROUND_ONCE") && is_reduction(collective) &&
                         rounds_when_stored(ReduceKind::sum, *type);
   const bool invariant = a.invariant || setting_boolean("TUTTI_INVARIANT");
   workload.invariant =
-      invariant && is_reduction(*collective) && order_matters(ReduceKind::sum, *type);
+      invariant && is_reduction(collective) && order_matters(ReduceKind::sum, *type);
   if (a.compressed) {
-    check_compressed(a, *collective, *type);
+    check_compressed(a, collective, *type);
     if (invariant || workload.round_once) {
       refuse("--compressed: such a sum is approximate, and the other wish excludes that");
     }
@@ -183,15 +186,17 @@ void explain(const Arguments& arguments) {
                a.memory == "window" ? "tutti::allocate" : "malloc");
   }
   fmt::print("constants: {}\n\n", used.origin);
-  fmt::print("  {:<21} {:>11} {:>7} {:>16} {:>14} {:>11}{}\n", "ALGORITHM", "PREDICTED", "TILES",
-             "TILE OF A BLOCK", "MOVED BY A RANK", "OF MEMORY",
+  std::size_t widest = std::string_view("ALGORITHM").size();
+  for (const Prediction& p : candidates) widest = std::max(widest, p.algorithm->name.size());
+  fmt::print("  {:<{}} {:>11} {:>7} {:>16} {:>15} {:>10}{}\n", "ALGORITHM", widest, "PREDICTED",
+             "TILES", "TILE OF A BLOCK", "MOVED BY A RANK", "OF MEMORY",
              several ? fmt::format(" {:>10}", "BY A HOST") : "");
   for (const Prediction& p : candidates) {
     const std::string share =
         p.memory_ns > 0 ? fmt::format("{:.0f} %", 100 * p.memory_ns / p.ns) : "-";
-    fmt::print("{} {:<21} {:>11} {:>7} {:>16} {:>15} {:>10}{}\n",
-               p.algorithm == &chosen ? "*" : " ", p.algorithm->name, time_text(p.ns), p.tiles,
-               bytes_text(static_cast<double>(p.tile_bytes)), bytes_text(p.moved), share,
+    fmt::print("{} {:<{}} {:>11} {:>7} {:>16} {:>15} {:>10}{}\n",
+               p.algorithm == &chosen ? "*" : " ", p.algorithm->name, widest, time_text(p.ns),
+               p.tiles, bytes_text(static_cast<double>(p.tile_bytes)), bytes_text(p.moved), share,
                several ? fmt::format(" {:>10}", bytes_text(p.across)) : "");
   }
   fmt::print(
@@ -224,8 +229,8 @@ void explain(const Arguments& arguments) {
                a.invariant ? "--invariant" : "TUTTI_INVARIANT");
   } else if (invariant) {
     fmt::print("  Invariant whatever runs: {}.\n",
-               is_reduction(*collective) ? "sums of integers have the same bits in any order"
-                                         : "nothing is reduced");
+               is_reduction(collective) ? "sums of integers have the same bits in any order"
+                                        : "nothing is reduced");
   }
   if (workload.compressed) {
     fmt::print(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/model/lanes.h"
+#include "core/counted.h"
 #include "tools/topology_source.h"
 #include "topology/nics.h"
 #include "topology/show/text.h"
@@ -92,7 +93,7 @@ void explain_topology(const std::string& file, bool several_hosts, bool cross_ra
   const Graph graph = topology_graph(records);
   warn_of_unlinked(graph,
                    "`tutti topo --file FILE --machine 8xH100 --xml` fills in what is missing");
-  fmt::print("{} ({}): {} GPUs\n", graph.source, graph.format, graph.gpus().size());
+  fmt::print("{} ({}): {}\n", graph.source, graph.format, counted(graph.gpus().size(), "GPU"));
   LanesRequest request;
   request.most_lanes = kMostLanes;
   search(graph, "rings", request);

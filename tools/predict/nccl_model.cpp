@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string_view>
+#include <vector>
 
 #include "collectives/cluster/parts.h"
 #include "core/error.h"
+#include "core/nearest.h"
 
 namespace tutti {
 namespace {
@@ -51,9 +54,13 @@ NcclPlan plan_named(std::string_view name) {
 const Algorithm& algorithm_named(Collective collective, std::string_view wanted) {
   const Algorithm* found = find_algorithm(collective, wanted);
   if (found != nullptr) return *found;
+  std::vector<std::string_view> names;
+  for (const Algorithm& a : algorithms()) {
+    if (a.collective == collective) names.push_back(a.name);
+  }
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("{} has no algorithm '{}'; `tutti plan list` says which there are",
-                          name(collective), wanted));
+              fmt::format("{} has no algorithm '{}'{}; `tutti plan list` says which there are",
+                          name(collective), wanted, did_you_mean(wanted, names)));
 }
 
 /// What NCCL has: rings (chains), trees between hosts, and where a host has one rank its PAT, which

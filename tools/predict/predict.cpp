@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,9 +16,11 @@
 #include "collectives/draw/run.h"
 #include "core/error.h"
 #include "core/settings.h"
+#include "tools/plan_source.h"
 #include "tools/predict/nccl_log.h"
 #include "tools/predict/nccl_model.h"
 #include "tools/predict/predict_setup.h"
+#include "tools/terminal.h"
 #include "tools/text_file.h"
 #include "topology/source.h"
 
@@ -128,11 +131,7 @@ void draw(const PredictArguments& a, const Cluster& c, const NcclCall& call) {
 void run(const PredictArguments& a) {
   if (a.list) return print_constants(a);
   std::optional<Collective> collective;
-  if (!a.collective.empty()) {
-    collective = parse_collective(a.collective);
-    if (!collective)
-      refuse(fmt::format("there is no collective '{}'", topology::printable(a.collective)));
-  }
+  if (!a.collective.empty()) collective = collective_named(a.collective);
   std::optional<NcclLog> log;
   if (!a.log.empty()) {
     log = parse_nccl_log(a.log == "-" ? read_text("-", "log") : topology::read_file(a.log), a.log,
@@ -174,10 +173,12 @@ void run(const PredictArguments& a) {
     }
     if (lines.empty()) refuse("-b is more than -e");
   }
-  for (Line& l : lines) {
-    call.bytes = l.bytes;
-    l.predicted = predictions(a, c, call).front();
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    show_progress(fmt::format("size {} of {}", i + 1, lines.size()));
+    call.bytes = lines[i].bytes;
+    lines[i].predicted = predictions(a, c, call).front();
   }
+  show_progress("");
   if (!a.picture.empty() || !a.heat.empty()) {
     draw(a, c, call);
   }

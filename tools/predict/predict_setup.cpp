@@ -8,6 +8,7 @@
 
 #include "core/counted.h"
 #include "core/error.h"
+#include "tools/terminal.h"
 #include "tools/topology_source.h"
 #include "topology/describe.h"
 #include "topology/fill.h"
@@ -125,12 +126,13 @@ GpuConstants constants_of(const PredictArguments& a) {
 void print_constants(const PredictArguments& a) {
   const GpuConstants constants = constants_of(a);
   for (const Constant<GpuConstants>& line : gpu_constants()) {
-    fmt::print("{:<12} {:>8g} {:<5} {}\n", line.name, constants.*line.value, line.unit,
-               line.meaning);
+    print_wrapped(fmt::format("{:<12} {:>8g} {:<5} ", line.name, constants.*line.value, line.unit),
+                  line.meaning);
   }
   for (const topology::NetworkKind& k : topology::network_kinds()) {
-    fmt::print("network {:<6} latency {:g} us, {:.0f} % of the ports' rate: {}\n", k.name,
-               k.latency, 100 * k.efficiency, k.source);
+    print_wrapped(fmt::format("network {:<6} ", k.name),
+                  fmt::format("latency {:g} us, {:.0f} % of the ports' rate: {}", k.latency,
+                              100 * k.efficiency, k.source));
   }
   for (const topology::GpuModel& m : topology::gpu_models()) {
     if (m.device == 0) continue;

@@ -213,6 +213,11 @@ void add_run_command(CLI::App& app) {
       ->add_option("-n,--ranks", arguments->ranks,
                    "How many ranks [with -H or --hostfile: as many as the hosts take]")
       ->type_name("N")
+      ->check(CLI::Validator(  // the parser takes -np for -n p
+          [](const std::string& text) {
+            return text.starts_with('p') ? "it is -n here, not -np: tutti run -n 4 program" : "";
+          },
+          ""))
       ->check(CLI::Range(1, 100'000).description(""));
   auto* hosts =
       command
@@ -239,7 +244,7 @@ void add_run_command(CLI::App& app) {
   command->add_flag("--tag", arguments->tag, "Begin every line of output with its rank, as '[3] '");
   command->add_option("--timeout", arguments->timeout, "End all ranks after so long [never]")
       ->type_name("SECONDS")
-      ->check(number_in(0.001, 1e9));
+      ->check(number_in(0.001, 1e9, "seconds"));
   auto* keep_going = command->add_flag("--keep-going", arguments->keep_going,
                                        "A rank that fails does not end the others");
   auto* elastic =

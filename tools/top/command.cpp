@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "tools/launcher_option.h"
 #include "tools/number_in.h"
 #include "tools/spawn.h"
+#include "tools/terminal.h"
 #include "tools/top/jobs.h"
 #include "tools/top/output_of.h"
 #include "tools/top/picture.h"
@@ -47,6 +47,7 @@ constexpr char kFooter[] =
 constexpr auto kShort = std::chrono::milliseconds(250);
 constexpr auto kForHosts = std::chrono::seconds(15);
 constexpr std::size_t kMostStacks = 4;
+constexpr int kColumns = 100;  // where the output is no terminal
 
 struct TopArguments {
   int job = 0;
@@ -55,11 +56,6 @@ struct TopArguments {
   bool once = false, json = false, prometheus = false, stack = false;
   double interval = 1;
 };
-
-int terminal_columns() {
-  winsize size{};
-  return ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
-}
 
 /// Of a list with commas.
 std::vector<std::string> hosts_in(const std::string& text) {
@@ -154,7 +150,8 @@ void run_top(const TopArguments& arguments) {
     } else if (arguments.prometheus) {
       print(top::prometheus_text(views));
     } else {
-      const std::string text = top::picture(views, terminal_columns());
+      const int columns = terminal_columns();
+      const std::string text = top::picture(views, columns > 0 ? columns : kColumns);
       print(screen ? "\033[H\033[2J" + text : text);
     }
     if (arguments.stack) print(stacks_of(views));
@@ -176,7 +173,7 @@ void add_top_command(CLI::App& app) {
   command->add_flag("--once", arguments->once, "One picture");
   command->add_option("-i,--interval", arguments->interval, "Between two pictures [1]")
       ->type_name("SECONDS")
-      ->check(number_in(0.1, 86400));
+      ->check(number_in(0.1, 86400, "seconds"));
   auto* json = command->add_flag("--json", arguments->json, "Once, as JSON");
   auto* prometheus =
       command->add_flag("--prometheus", arguments->prometheus, "Once, as Prometheus's text")
