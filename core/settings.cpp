@@ -219,7 +219,7 @@ std::string_view expectation(SettingType type) {
     case SettingType::integer:
       return "a whole number";
     case SettingType::bytes:
-      return "a number of bytes, such as 4096, 64K, 1M or 2GiB";
+      return "a number of bytes, such as 4096, 64K, 1.5M or 2GiB";
     case SettingType::seconds:
       return "a time in seconds, such as 30 or 0.5, or in milliseconds, such as 100ms; at most a "
              "century";
@@ -252,6 +252,15 @@ std::optional<std::uint64_t> bytes_from(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{}) return std::nullopt;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  double fraction = 0;
+  if (text.starts_with('.')) {
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789", 1), text.size());
+    const auto part = parse_number<double>(text.substr(0, digits));
+    if (digits < 2 || !part) return std::nullopt;
+    fraction = *part;
+    text.remove_prefix(digits);
+    if (text.empty() || text == "B") return std::nullopt;  // half a byte
+  }
   int shift = 0;
   if (!text.empty() && text != "B") {
     const std::size_t prefix = std::string_view("KMGTkmgt").find(text[0]);
@@ -261,7 +270,7 @@ std::optional<std::uint64_t> bytes_from(std::string_view text) {
     if (!rest.empty() && rest != "B" && rest != "iB") return std::nullopt;
   }
   if (number > (std::numeric_limits<std::size_t>::max() >> shift)) return std::nullopt;
-  return number << shift;
+  return (number << shift) + static_cast<std::uint64_t>(std::ldexp(fraction, shift));
 }
 
 std::optional<std::chrono::nanoseconds> seconds_from(std::string_view text) {

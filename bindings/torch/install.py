@@ -8,6 +8,7 @@
 NVIDIA's NCCL is kept out of PyTorch's way, so an import succeeds with ours alone.
 """
 
+import argparse
 import importlib.metadata
 import pathlib
 import re
@@ -46,12 +47,17 @@ def with_parts(requirement, parts):
 
 
 def main():
-    wheels = pathlib.Path(sys.argv[1])
+    words = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("folder", type=pathlib.Path)
+    words.add_argument("--whole", action="store_true", help="all that Python needs to import it")
+    arguments = words.parse_args()
+    wheels = arguments.folder
     common = wheels / "common"
     install_torch(wheels, NEWEST)
     needed = requirements(wheels / f"torch-{NEWEST}")
     toolkit = next(r for r in needed if r.startswith("cuda-toolkit["))
-    if sys.argv[2:] == ["--whole"]:
+    if arguments.whole:
         install(wheels / "nccl", "--no-deps", NCCL)
         install_torch(wheels, OLDEST)
         install(common, *needed, with_parts(toolkit, "curand"))  # which the older one loads, too

@@ -121,6 +121,15 @@ TEST(PerfOptions, AttachedValuesAndTheLastOneWins) {
   EXPECT_FALSE(parsed.options.type);
 }
 
+TEST(PerfOptions, SizesWithAPointAndAllRoots) {
+  const ParsedOptions parsed = parse("-b 1.5K -e 1.5G -i 0.5M -r all");
+  EXPECT_TRUE(parsed.run) << parsed.text;
+  EXPECT_EQ(parsed.options.min_bytes, 1536u);
+  EXPECT_EQ(parsed.options.max_bytes, std::size_t{3} << 29);
+  EXPECT_EQ(parsed.options.step_bytes, 512u << 10);
+  EXPECT_EQ(parsed.options.root, -1);
+}
+
 TEST(PerfOptions, HelpIsNoError) {
   for (const char* line : {"-h", "--help", "-b 8 -h"}) {
     const ParsedOptions parsed = parse(line);
@@ -164,6 +173,9 @@ TEST(PerfOptions, RefusesAndSaysWhich) {
       {"-o plus", "--op"},
       {"-d float31", "--datatype"},
       {"-r -2", "--root"},
+      {"-r some", "--root"},
+      {"-e 1.5", "--maxbytes"},
+      {"-e 1.5X", "--maxbytes"},
       {"-z 4", "--blocking"},
       {"-a 4", "--average"},
       {"-R 3", "--local_register"},

@@ -121,10 +121,17 @@ TEST_F(Settings, ReadBytesAndRefuseOtherText) {
   EXPECT_EQ(parse_bytes("64k"), 65536u);
   EXPECT_EQ(parse_bytes("64KB"), 65536u);
   EXPECT_EQ(parse_bytes("2GiB"), std::size_t{2} << 30);
+  EXPECT_EQ(parse_bytes("1.5G"), std::size_t{3} << 29);
+  EXPECT_EQ(parse_bytes("0.25KiB"), 256u);
+  EXPECT_EQ(parse_bytes("2.1M"), 2202009u);  // and a part of a byte
+  EXPECT_EQ(parse_bytes("8388607.5T"), std::size_t{16777215} << 39);
+  for (const char* const wrong : {"1.5", "1.5B", "1.G", ".5G", "1.5.5G", "1,5G", "-1.5G", "1.5X"}) {
+    EXPECT_THROW(parse_bytes(wrong), Error) << wrong;
+  }
   EXPECT_EQ(parse_bytes("1T"), std::size_t{1} << 40);
   EXPECT_EQ(parse_bytes("16777215T"), std::size_t{16777215} << 40);
   for (const char* text :
-       {"", "K", "-1", "1.5M", "1X", "1KX", "1iB", "1 K", "16777216T", "18446744073709551616"}) {
+       {"", "K", "-1", "1X", "1KX", "1iB", "1 K", "16777216T", "18446744073709551616"}) {
     EXPECT_THROW(parse_bytes(text), Error) << text;
   }
 }
@@ -138,7 +145,7 @@ TEST_F(Settings, AnErrorNamesVariableValueAndExpectation) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_STREQ(error.what(),
                  "the environment variable TUTTI_SLOT_BYTES is \"lots\"; expected a number of "
-                 "bytes, such as 4096, 64K, 1M or 2GiB, from 1K to 1G (default: 0)");
+                 "bytes, such as 4096, 64K, 1.5M or 2GiB, from 1K to 1G (default: 0)");
   }
 }
 
