@@ -69,7 +69,7 @@ build: packages build/build.ninja
 
 demo: packages build/build.ninja
 	@cmake --build --preset release -j $(JOBS) \
-	  --target tutti_command $(DEMO_COLLECTIVES:%=%_perf)
+	  --target tutti_command hello $(DEMO_COLLECTIVES:%=%_perf)
 	@for collective in $(DEMO_COLLECTIVES); do \
 	  echo; \
 	  echo "$$ build/bin/tutti run -n $(DEMO_RANKS) build/bin/$${collective}_perf -b 8 -e 64M -f 2"; \
