@@ -176,6 +176,18 @@ void check_call(const Call& call, int rank, int ranks) {
   if (!is_valid(call.op.kind)) {
     refuse(call, fmt::format("{} is no reduction operator", static_cast<int>(call.op.kind)));
   }
+  const bool scales =
+      is_reduction(call.collective) && call.op.kind == ReduceKind::pre_multiplied_sum;
+  if (scales && call.op.scalar_type != call.type) {
+    const bool has_scalar = is_valid(call.op.scalar_type);
+    refuse(call,
+           fmt::format("pre_multiplied_sum {}; make the operator with "
+                       "ReduceOp::pre_multiplied_sum(DataType::{}, factor)",
+                       has_scalar ? fmt::format("has a factor of type {}, and the data are {}",
+                                                name(call.op.scalar_type), name(call.type))
+                                  : "has no factor",
+                       name(call.type)));
+  }
   if (is_rooted(call.collective) && (call.root < 0 || call.root >= ranks)) {
     refuse(call, fmt::format("root {} is out of range: the communicator has ranks 0 to {}",
                              call.root, ranks - 1));

@@ -145,14 +145,14 @@ void Communicator::withdraw(const Future& recv) {
 // two smaller stores, would wait for all stores before them.
 void Communicator::all_reduce(const void* in, void* out, std::size_t count, DataType type,
                               ReduceOp op) {
-  run({Collective::all_reduce, in, out, count, type, {op.kind, op.scalar}});
+  run({Collective::all_reduce, in, out, count, type, {op.kind, op.scalar_type, op.scalar}});
 }
 void Communicator::all_gather(const void* in, void* out, std::size_t count, DataType type) {
   run({Collective::all_gather, in, out, count, type});
 }
 void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DataType type,
                                   ReduceOp op) {
-  run({Collective::reduce_scatter, in, out, count, type, {op.kind, op.scalar}});
+  run({Collective::reduce_scatter, in, out, count, type, {op.kind, op.scalar_type, op.scalar}});
 }
 void Communicator::broadcast(const void* in, void* out, std::size_t count, DataType type,
                              int root) {
@@ -160,7 +160,7 @@ void Communicator::broadcast(const void* in, void* out, std::size_t count, DataT
 }
 void Communicator::reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
                           int root) {
-  run({Collective::reduce, in, out, count, type, {op.kind, op.scalar}, root});
+  run({Collective::reduce, in, out, count, type, {op.kind, op.scalar_type, op.scalar}, root});
 }
 void Communicator::gather(const void* in, void* out, std::size_t count, DataType type, int root) {
   run({Collective::gather, in, out, count, type, {}, root});
@@ -230,6 +230,10 @@ void Communicator::refuse_size(const char* call, const char* buffer, std::size_t
   throw Error(ErrorCode::invalid_argument, why);
 }
 
+const Options& Communicator::options() const { return impl().options; }
+
+Communicator Communicator::split(int color, int key) { return split(color, key, options()); }
+
 Communicator Communicator::split(int color, int key, const Options& options) {
   Impl& i = impl();
   refuse_to_meet("split()");
@@ -278,6 +282,10 @@ Communicator Communicator::split(int color, int key, const Options& options) {
     if (e.rank() < 0 && i.group->liveness().failed()) i.group->liveness().throw_failure();
     throw;
   }
+}
+
+Communicator Communicator::shrink(std::span<const int> excluded) {
+  return shrink(excluded, options());
 }
 
 Communicator Communicator::shrink(std::span<const int> excluded, const Options& options) {

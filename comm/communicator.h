@@ -61,7 +61,7 @@ struct Options {
   std::string algorithm;                        // run this algorithm where it exists; "": choose
   // shrink() refuses ranks that are neither the majority nor half of all ranks with rank 0.
   bool quorum;
-  // Rank 0's values apply to all ranks, and to communicators made of this one (split, shrink):
+  // Rank 0's values apply to all ranks, and always to communicators made of this one:
   bool encrypt;     // what goes to other hosts, as TUTTI_ENCRYPT; rank 0 must ask for it, too
   bool round_once;  // round sums of 16- and 8-bit floats once; else as the algorithm does
   // Reductions give bits that depend on the inputs and the order of the ranks alone
@@ -274,18 +274,26 @@ class Communicator : public TypedCalls<Communicator> {
   /// gets the message. Throws Error(invalid_usage) for a call of another kind that is not over.
   void withdraw(const Future& recv);
 
+  /// What this communicator was made with. Those that are made of it (split, shrink, reconfigure,
+  /// grow) have the same, as long as they are not given others.
+  const Options& options() const;
+
   /// Ranks with equal `color` form a new communicator, ordered by `key`, then by rank; a negative
   /// color: no communicator (the result is empty). Collective over all ranks of this communicator.
   /// It begins when all started calls of this rank here are over.
-  Communicator split(int color, int key, const Options& options = {});
+  /// The new one has this one's options(), unless it is given others.
+  Communicator split(int color, int key);
+  Communicator split(int color, int key, const Options& options);
 
   /// The ranks that are not in `excluded` form a new communicator, in their order. Only these ranks
   /// call it, with the same list. They exchange nothing over this communicator, so it may have
   /// failed: in this way the survivors go on. The excluded ranks may be dead. If another rank dies
   /// before all have joined, or is lost to one of them, all of them get peer_lost with that rank of
   /// this communicator. Then they call it again and exclude that rank too (docs/failures.md).
-  /// Throws invalid_usage if Options::quorum asks for a majority and these ranks are not one.
-  Communicator shrink(std::span<const int> excluded, const Options& options = {});
+  /// Throws invalid_usage if Options::quorum asks for a majority and these ranks are not one. The
+  /// new one has this one's options(), unless it is given others.
+  Communicator shrink(std::span<const int> excluded);
+  Communicator shrink(std::span<const int> excluded, const Options& options);
 
   /// All that others need to meet this rank in reconfigure(): a line of text with the address at
   /// which it listens, and a secret. The program carries it to them privately: any process that has
@@ -302,12 +310,16 @@ class Communicator : public TypedCalls<Communicator> {
   /// on all ranks: peer_lost with the rank of the list that is gone; mismatch for different lists;
   /// timed_out with the ranks that were not called; invalid_usage for a number that was used
   /// before; invalid_argument for what is no list of handles, or an old one (docs/membership.md).
+  /// The new one has this one's options(), unless it is given others.
+  Communicator reconfigure(std::span<const std::string> handles, std::uint64_t number);
   Communicator reconfigure(std::span<const std::string> handles, std::uint64_t number,
-                           const Options& options = {});
+                           const Options& options);
   /// All ranks of this communicator call it, and newcomers call create(), with one id and the new
   /// `size`: members keep their ranks, newcomers have the ranks from size() on. This communicator
-  /// goes on beside the new one.
-  Communicator grow(const UniqueId& id, int size, const Options& options = {});
+  /// goes on beside the new one. At members the new one has this one's options(), unless it is
+  /// given others; newcomers give their own.
+  Communicator grow(const UniqueId& id, int size);
+  Communicator grow(const UniqueId& id, int size, const Options& options);
 
   /// Collective: a window (window.h), in which each rank has `memory` of its own, of any size, also
   /// 0; it stays the program's, and must not be freed before the window has ended. All ranks get it

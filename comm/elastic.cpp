@@ -167,6 +167,7 @@ void ElasticJob::join(Communicator& comm, const Options& options) {
       Call barrier;
       barrier.timeout = of_attempt.rendezvous_timeout;
       comm.run(barrier);
+      comm.impl().options.rendezvous_timeout = patience;  // what is made of it has all of it again
       joined_ = members.number;
       log().info("round {} of the elastic job: rank {} of {}", joined_, comm.rank(), comm.size());
       return;

@@ -55,7 +55,8 @@ class ElasticJob {
   /// when it throws, `comm` is good for another join(), and for nothing else. Throws, at once,
   /// mismatch and invalid_argument, which the next attempt would meet again (settings that differ
   /// among the ranks, say), and invalid_usage inside of a group(), which leaves `comm` as it was;
-  /// timed_out says why the newest attempt has failed.
+  /// timed_out says why the newest attempt has failed. `options` are those of the next
+  /// communicator: it does not inherit the options of `comm`, which new ranks do not have.
   void join(Communicator& comm, const Options& options = {});
 
  private:

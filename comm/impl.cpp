@@ -57,8 +57,8 @@ bool same_counts(const Call& a, const Call& b) {
 /// and the counts of uneven blocks.
 inline bool same_kind(const Call& a, const Call& b) {
   return a.count == b.count && a.collective == b.collective && a.type == b.type &&
-         a.op.kind == b.op.kind && a.root == b.root && a.label == b.label &&
-         a.compressed == b.compressed;
+         a.op.kind == b.op.kind && a.op.scalar_type == b.op.scalar_type && a.root == b.root &&
+         a.label == b.label && a.compressed == b.compressed;
 }
 
 /// Whether they differ in nothing but addresses and the scalar.

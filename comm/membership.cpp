@@ -60,6 +60,10 @@ std::string Communicator::handle() const {
   return i.membership->meeting_point().handle().text();
 }
 
+Communicator Communicator::reconfigure(std::span<const std::string> handles, std::uint64_t number) {
+  return reconfigure(handles, number, options());
+}
+
 Communicator Communicator::reconfigure(std::span<const std::string> handles, std::uint64_t number,
                                        const Options& options) {
   Impl& i = impl();
@@ -81,6 +85,8 @@ Communicator Communicator::reconfigure(std::span<const std::string> handles, std
                     rank(), number));
   return Communicator(std::move(next));
 }
+
+Communicator Communicator::grow(const UniqueId& id, int size) { return grow(id, size, options()); }
 
 Communicator Communicator::grow(const UniqueId& id, int size, const Options& options) {
   Impl& i = impl();

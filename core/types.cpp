@@ -125,7 +125,7 @@ ReduceOp ReduceOp::pre_multiplied_sum(DataType type, double scalar) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("pre_multiplied_sum: {} is no data type", static_cast<int>(type)));
   };
-  return {ReduceKind::pre_multiplied_sum, bits()};
+  return pre_multiplied_sum_of_bits(type, bits());
 }
 
 }  // namespace tutti

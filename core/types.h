@@ -38,17 +38,29 @@ enum class ReduceKind : std::uint8_t {
 };
 inline constexpr int kReduceKinds = 6;
 
-/// A reduction operator. `scalar` is used by pre_multiplied_sum alone: the bits of one element of
-/// the call's data type, in the low bytes.
+/// A reduction operator. That of pre_multiplied_sum has a scalar: one element of the call's data
+/// type.
 struct ReduceOp {
   ReduceKind kind = ReduceKind::sum;
-  std::uint64_t scalar = 0;
+  DataType scalar_type{0xff};  // of no data: there is no scalar
+  std::uint64_t scalar = 0;    // its bits, in the low bytes
 
   constexpr ReduceOp() = default;
+  /// Every kind but pre_multiplied_sum: calls refuse that without a scalar.
   constexpr ReduceOp(ReduceKind k) : kind(k) {}  // NOLINT: a kind alone is an operator
-  constexpr ReduceOp(ReduceKind k, std::uint64_t scalar_bits) : kind(k), scalar(scalar_bits) {}
   /// The scalar given as a number and rounded into `type` (to nearest even; integers truncate).
+  /// Throws Error(invalid_argument) if it is out of an integer's range.
   static ReduceOp pre_multiplied_sum(DataType type, double scalar);
+  /// The scalar given as the bits of an element, in the low bytes.
+  static constexpr ReduceOp pre_multiplied_sum_of_bits(DataType type, std::uint64_t bits) {
+    return {ReduceKind::pre_multiplied_sum, type, bits};
+  }
+
+ private:
+  friend class Communicator;  // copies it field by field
+  // A scalar that follows a kind would be taken for its bits: {pre_multiplied_sum, 2}.
+  constexpr ReduceOp(ReduceKind k, DataType type, std::uint64_t bits)
+      : kind(k), scalar_type(type), scalar(bits) {}
 };
 
 /// Bytes of one element; 0 for a value outside the enumeration.

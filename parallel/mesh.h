@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "axis.h"
@@ -76,8 +77,12 @@ class Mesh {
   /// dimensions in `fused`, all at once, so no rank waits later for a rank that does not need the
   /// axis. `world` is not needed afterwards. Throws Error(mismatch) on all ranks if their meshes
   /// differ, and Error(invalid_argument) on all if the sizes of the mesh do not multiply up.
+  /// The axes have the options() of `world`, unless they are given others.
   Mesh(Communicator& world, std::vector<MeshDimension> dimensions,
-       const std::vector<Names>& fused = {}, const Options& options = {});
+       const std::vector<Names>& fused = {})
+      : Mesh(world, std::move(dimensions), fused, world.options()) {}
+  Mesh(Communicator& world, std::vector<MeshDimension> dimensions, const std::vector<Names>& fused,
+       const Options& options);
 
   const MeshShape& shape() const { return shape_; }
   int rank() const { return rank_; }

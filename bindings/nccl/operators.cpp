@@ -50,7 +50,7 @@ const void* set_operator(ncclComm& comm, Call& call, ncclRedOp_t op) {
     refuse_argument(fmt::format("the operator was made for {}, but the data is {}", name(made.type),
                                 name(call.type)));
   }
-  call.op = ReduceOp(ReduceKind::pre_multiplied_sum, made.bits);
+  call.op = ReduceOp::pre_multiplied_sum_of_bits(made.type, made.bits);
   return made.at_execution;
 }
 

@@ -35,7 +35,7 @@ void bind_making(nb::class_<PythonCommunicator>& c) {
       [](std::optional<double> timeout, std::optional<double> rendezvous_timeout,
          std::optional<std::string> algorithm, std::optional<bool> invariant) {
         const Options options =
-            options_of(timeout, rendezvous_timeout, std::move(algorithm), invariant);
+            options_of(Options(), timeout, rendezvous_timeout, std::move(algorithm), invariant);
         const Waiting waiting;
         return PythonCommunicator(Communicator::from_environment(options));
       },
@@ -56,7 +56,7 @@ void bind_making(nb::class_<PythonCommunicator>& c) {
          std::optional<double> rendezvous_timeout, std::optional<std::string> algorithm,
          std::optional<bool> invariant) {
         const Options options =
-            options_of(timeout, rendezvous_timeout, std::move(algorithm), invariant);
+            options_of(Options(), timeout, rendezvous_timeout, std::move(algorithm), invariant);
         const UniqueId unique = unique_id_from_string(id);
         const Waiting waiting;
         return PythonCommunicator(Communicator::create(unique, rank, size, options));
@@ -72,7 +72,7 @@ void bind_making(nb::class_<PythonCommunicator>& c) {
         std::vector<Communicator> made;
         {
           const Options options =
-              options_of(timeout, std::nullopt, std::move(algorithm), invariant);
+              options_of(Options(), timeout, std::nullopt, std::move(algorithm), invariant);
           const Waiting waiting;
           made = Communicator::create_local(size, options);
         }
@@ -87,7 +87,8 @@ void bind_making(nb::class_<PythonCommunicator>& c) {
       "alone",
       [](std::optional<double> timeout, std::optional<std::string> algorithm,
          std::optional<bool> invariant) {
-        const Options options = options_of(timeout, std::nullopt, std::move(algorithm), invariant);
+        const Options options =
+            options_of(Options(), timeout, std::nullopt, std::move(algorithm), invariant);
         const Waiting waiting;
         return PythonCommunicator(Communicator::alone(options));
       },
@@ -106,7 +107,8 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
       "split",
       [](Self self, int color, int key, std::optional<double> timeout,
          std::optional<std::string> algorithm) -> std::optional<PythonCommunicator> {
-        const Options options = options_of(timeout, std::nullopt, std::move(algorithm));
+        const Options options =
+            options_of(self.get().options(), timeout, std::nullopt, std::move(algorithm));
         Communicator made;
         {
           const Turn turn = self.turn();
@@ -123,7 +125,8 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
       "shrink",
       [](Self self, const std::vector<int>& excluded, std::optional<double> timeout,
          std::optional<double> rendezvous_timeout) {
-        const Options options = options_of(timeout, rendezvous_timeout, std::nullopt);
+        const Options options =
+            options_of(self.get().options(), timeout, rendezvous_timeout, std::nullopt);
         const Turn turn = self.turn();
         const Waiting waiting;
         return PythonCommunicator(self.get().shrink(excluded, options));
@@ -141,7 +144,8 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
       [](Self self, const std::vector<std::string>& handles, std::uint64_t number,
          std::optional<double> timeout, std::optional<double> rendezvous_timeout,
          std::optional<std::string> algorithm) {
-        const Options options = options_of(timeout, rendezvous_timeout, std::move(algorithm));
+        const Options options =
+            options_of(self.get().options(), timeout, rendezvous_timeout, std::move(algorithm));
         const Turn turn = self.turn();
         const Waiting waiting;
         return PythonCommunicator(self.get().reconfigure(handles, number, options));
@@ -156,7 +160,8 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
       "grow",
       [](Self self, const std::string& id, int size, std::optional<double> timeout,
          std::optional<double> rendezvous_timeout) {
-        const Options options = options_of(timeout, rendezvous_timeout, std::nullopt);
+        const Options options =
+            options_of(self.get().options(), timeout, rendezvous_timeout, std::nullopt);
         const UniqueId unique = unique_id_from_string(id);
         const Turn turn = self.turn();
         const Waiting waiting;
@@ -238,9 +243,9 @@ void bind_groups(nb::module_& module) {
 
 }  // namespace
 
-Options options_of(std::optional<double> timeout, std::optional<double> rendezvous_timeout,
-                   std::optional<std::string> algorithm, std::optional<bool> invariant) {
-  Options options;
+Options options_of(Options options, std::optional<double> timeout,
+                   std::optional<double> rendezvous_timeout, std::optional<std::string> algorithm,
+                   std::optional<bool> invariant) {
   if (timeout) options.timeout = to_nanoseconds(*timeout);
   if (rendezvous_timeout) options.rendezvous_timeout = to_nanoseconds(*rendezvous_timeout);
   if (algorithm) options.algorithm = *algorithm;

@@ -146,9 +146,10 @@ class PythonCommunicator {
   std::uint32_t generation_ = process_generation();
 };
 
-/// Options from keyword arguments; None: the default.
-Options options_of(std::optional<double> timeout, std::optional<double> rendezvous_timeout,
-                   std::optional<std::string> algorithm, std::optional<bool> invariant = {});
+/// `options`, but for the keyword arguments that are not None.
+Options options_of(Options options, std::optional<double> timeout,
+                   std::optional<double> rendezvous_timeout, std::optional<std::string> algorithm,
+                   std::optional<bool> invariant = {});
 
 /// Adds its collectives and messages to the class.
 void bind_collectives(nb::class_<PythonCommunicator>& c);

@@ -44,7 +44,8 @@ void bind_elastic(nb::module_& module) {
       "join",
       [](ElasticJob& self, PythonCommunicator* comm, std::optional<double> timeout,
          std::optional<double> rendezvous_timeout, std::optional<bool> invariant) {
-        const Options options = options_of(timeout, rendezvous_timeout, std::nullopt, invariant);
+        const Options options =
+            options_of(Options(), timeout, rendezvous_timeout, std::nullopt, invariant);
         if (comm == nullptr) {
           Communicator first;
           const Waiting waiting;

@@ -138,8 +138,10 @@ class Run {
     call.out = out;
     call.count = count;
     call.type = type_;
-    call.op =
-        ReduceOp(kind_, kind_ == ReduceKind::pre_multiplied_sum ? scalar(type_, c_.rank()) : 0);
+    call.op = kind_;
+    if (kind_ == ReduceKind::pre_multiplied_sum) {
+      call.op = ReduceOp::pre_multiplied_sum_of_bits(type_, scalar(type_, c_.rank()));
+    }
     return call;
   }
   void make(const Call& call) {

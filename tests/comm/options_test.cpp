@@ -59,6 +59,80 @@ void expect_refused(const std::function<void(const Options&)>& make) {
   }
 }
 
+/// What a program may set, and none of it as it is by default.
+Options unusual() {
+  Options o;
+  o.timeout = 7s;
+  o.report_after = 3s;
+  o.rendezvous_timeout = 11s;
+  o.algorithm = "ring";
+  o.quorum = true;
+  o.slots = 6;
+  o.slot_bytes = 8192;
+  o.cuda_protocols = "simple";
+  o.cuda_blocks = 3;
+  return o;
+}
+
+void expect_unusual(const Options& found) {
+  const Options o = unusual();
+  EXPECT_EQ(found.timeout, o.timeout);
+  EXPECT_EQ(found.report_after, o.report_after);
+  EXPECT_EQ(found.rendezvous_timeout, o.rendezvous_timeout);
+  EXPECT_EQ(found.algorithm, o.algorithm);
+  EXPECT_EQ(found.quorum, o.quorum);
+  EXPECT_EQ(found.slots, o.slots);
+  EXPECT_EQ(found.slot_bytes, o.slot_bytes);
+  EXPECT_EQ(found.cuda_protocols, o.cuda_protocols);
+  EXPECT_EQ(found.cuda_blocks, o.cuda_blocks);
+}
+
+TEST(Options, AreThoseOfTheCommunicatorThatANewOneIsMadeOf) {
+  std::vector<Communicator> ranks = Communicator::create_local(2, unusual());
+  const UniqueId more = make_unique_id();
+  const std::vector<std::string> handles{ranks[0].handle(), ranks[1].handle()};
+  std::vector<std::thread> threads;
+  for (Communicator& c : ranks) {
+    threads.emplace_back([&] {
+      expect_unusual(c.options());
+      Communicator part = c.split(0, c.rank());
+      expect_unusual(part.options());
+      expect_unusual(part.shrink({}).options());
+      const Communicator grown = c.grow(more, 3);
+      expect_unusual(grown.options());
+      // Unless others are given.
+      Options others = c.options();
+      others.timeout = 5s;
+      EXPECT_EQ(c.split(0, c.rank(), others).options().timeout, 5s);
+      EXPECT_EQ(c.shrink({}, others).options().timeout, 5s);
+      expect_unusual(c.reconfigure(handles, 1).options());
+    });
+  }
+  Options own;
+  own.timeout = 9s;
+  const Communicator newcomer = Communicator::create(more, 2, 3, own);
+  EXPECT_EQ(newcomer.options().timeout, 9s);
+  for (std::thread& t : threads) t.join();
+}
+
+TEST(Options, ATimeoutOfTheWorldEndsACallOfItsPart) {
+  Options quick;
+  quick.timeout = 200ms;
+  std::vector<Communicator> ranks = Communicator::create_local(2, quick);
+  std::vector<std::thread> threads;
+  for (Communicator& c : ranks) {
+    threads.emplace_back([&] {
+      Communicator part = c.split(0, c.rank());
+      if (c.rank() == 1) {
+        while (!part.error()) std::this_thread::sleep_for(5ms);
+        return;
+      }
+      EXPECT_EQ(error_of([&] { part.barrier(); }).code(), ErrorCode::timed_out);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
 TEST(Options, AreCheckedHoweverACommunicatorIsMade) {
   const Environment alone({});
   expect_refused([](const Options& o) { Communicator::from_environment(o); });

@@ -14,6 +14,7 @@
 
 #include "comm/communicator.h"
 #include "core/memory.h"
+#include "tests/support/contains.h"
 #include "tests/support/thread_ranks.h"
 
 struct MyHalf {
@@ -152,6 +153,28 @@ TEST(Typed, UnevenBlocksAndMessages) {
     std::vector<MyHalf> halves(2, MyHalf{0x3c00});  // 1
     c.all_reduce(halves);
     EXPECT_EQ(halves[1].bits, 0x4200);  // 3
+  });
+}
+
+TEST(Typed, AFactorOfAnotherTypeThanTheDataIsRefused) {
+  run_thread_ranks(kRanks, [](Communicator& c) {
+    std::vector<float> x(4, 1.0f);
+    const auto factor = [&](DataType type) {
+      return ReduceOp::pre_multiplied_sum(type, 2 + c.rank());
+    };
+    // Also after the same call with the right type, which is not checked again.
+    for (int turn = 0; turn < 2; ++turn) {
+      const Error other = error_of([&] { c.all_reduce(x, factor(DataType::float64)); });
+      EXPECT_EQ(other.code(), ErrorCode::invalid_argument);
+      EXPECT_CONTAINS(other.what(),
+                      "pre_multiplied_sum has a factor of type float64, and the data are float32; "
+                      "make the operator with ReduceOp::pre_multiplied_sum(DataType::float32, "
+                      "factor)");
+      EXPECT_CONTAINS(error_of([&] { c.all_reduce(x, ReduceKind::pre_multiplied_sum); }).what(),
+                      "pre_multiplied_sum has no factor; make the operator with ");
+      c.all_reduce(x, factor(DataType::float32));
+      EXPECT_EQ(x[0], turn == 0 ? 9 : 81);  // 2 + 3 + 4
+    }
   });
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <type_traits>
 
 #include "core/error.h"
 #include "core/types.h"
@@ -62,9 +63,16 @@ TEST(Types, UnknownNamesAndValuesHaveNoType) {
   EXPECT_EQ(size_of(static_cast<DataType>(200)), 0u);
 }
 
+// A number after the kind would be taken for bits: 2 is 2.8e-45 of a float32.
+static_assert(!std::is_constructible_v<ReduceOp, ReduceKind, int>);
+static_assert(!std::is_constructible_v<ReduceOp, ReduceKind, float>);
+static_assert(!std::is_constructible_v<ReduceOp, ReduceKind, std::uint64_t>);
+static_assert(!std::is_constructible_v<ReduceOp, ReduceKind, DataType, int>);
+
 std::uint64_t scalar(DataType type, double value) {
   const ReduceOp op = ReduceOp::pre_multiplied_sum(type, value);
   EXPECT_EQ(op.kind, ReduceKind::pre_multiplied_sum);
+  EXPECT_EQ(op.scalar_type, type);
   return op.scalar;
 }
 
