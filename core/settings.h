@@ -43,7 +43,7 @@ bool setting_allows(std::string_view name, std::uint64_t value);
 void check_setting(std::string_view name, std::string_view what, std::uint64_t value);
 void check_setting(std::string_view name, std::string_view what, std::chrono::nanoseconds value);
 
-/// "64K" -> 65536, "1.5K" -> 1536 (rounded down to bytes); shared with the command-line programs. Throws Error(invalid_argument).
+/// "64K" -> 65536, "1.5K" -> 1536; for command-line programs too. Throws Error(invalid_argument).
 std::size_t parse_bytes(std::string_view text);
 
 /// docs/settings.md, whole.
