@@ -30,9 +30,9 @@
 #include "core/number.h"
 #include "core/settings.h"
 #include "transport/sockets/named_host.h"
+#include "transport/sockets/own_addresses.h"
 #include "transport/sockets/rank_listener.h"
 #include "transport/sockets/socket.h"
-#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 namespace {

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/sockets/own_addresses.h"
+
 namespace tutti::protocol {
 namespace {
 
@@ -61,7 +63,8 @@ std::optional<SocketAddress> address_of(const Endpoint& endpoint) {
   char text[INET6_ADDRSTRLEN] = {};
   ::inet_ntop(endpoint.family == 4 ? AF_INET : AF_INET6, endpoint.address.data(), text,
               sizeof text);
-  return parse_address(text, ntohs(port));
+  const auto address = parse_address(text, ntohs(port));
+  return address ? std::optional(as_reached_from_here(*address)) : std::nullopt;
 }
 
 UniqueId encode(const Ticket& ticket) {

@@ -20,10 +20,10 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "transport/sockets/own_addresses.h"
 #include "transport/sockets/rank_listener.h"
 #include "transport/sockets/reactor.h"
 #include "transport/sockets/socket.h"
-#include "transport/sockets/tcp_socket.h"
 #include "transport/sockets/waiting_room.h"
 
 namespace tutti {
@@ -195,13 +195,21 @@ class Server : Reactor::Handler, RendezvousMeetings::Owner {
   RendezvousMeetings meetings_;
 };
 
-FileDescriptor listen_for_meetings(const std::string& address) {
-  FileDescriptor listener = listen_for_ranks(listening_address(address));
+/// `chosen`: an address, or "": one for ranks of this host alone.
+FileDescriptor listen_for_meetings(const std::string& chosen) {
+  if (is_loopback_down()) {
+    throw Error(ErrorCode::system,
+                "the ranks of this host cannot meet, as its loopback interface is down: bring it "
+                "up (`ip link set lo up`)");
+  }
+  const SocketAddress address =
+      chosen.empty() ? address_for_this_host() : listening_address(chosen);
+  FileDescriptor listener = listen_for_ranks(address);
   if (!listener) {
     throw_system_error(
         fmt::format("the rendezvous cannot listen at {}{} (set TUTTI_ADDRESS to an address of this "
                     "host: {})",
-                    address, at_which_ports(), own_addresses_text()));
+                    host_text(address), at_which_ports(), own_addresses_text()));
   }
   return listener;
 }

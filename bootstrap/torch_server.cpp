@@ -19,8 +19,8 @@
 #include "core/background.h"
 #include "core/error.h"
 #include "transport/sockets/named_host.h"
+#include "transport/sockets/own_addresses.h"
 #include "transport/sockets/socket.h"
-#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 namespace {
@@ -160,12 +160,16 @@ class TorchServer final : public LauncherStore {
     if (server_) server_->end();
   }
 
-  /// At the host's own address, if its name stands for one that others reach; or else at all.
+  /// At the host's own address, if its name stands for one alone that others reach; or else at all.
   FileDescriptor listen() const {
+    std::vector<SocketAddress> own;
     for (const SocketAddress& address : addresses_of(host_, port_)) {
-      if (!is_loopback(address) && !interface_of(address).empty()) return listen_at(address, true);
+      if (!is_loopback(address) && !interface_of(address).empty()) own.push_back(address);
     }
-    return listen_at(*parse_address("0.0.0.0", port_), true);
+    if (own.size() == 1) return listen_at(own.front(), true);
+    FileDescriptor everywhere = listen_at(*parse_address("::", port_), true);
+    if (everywhere || errno == EADDRINUSE) return everywhere;
+    return listen_at(*parse_address("0.0.0.0", port_), true);  // a host without IPv6
   }
 
   const std::string host_;

@@ -3,12 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <vector>
 
+#include "bootstrap/meeting_place.h"
+#include "bootstrap/rendezvous_protocol.h"
 #include "bootstrap/rendezvous_server.h"
 #include "core/error.h"
 #include "core/settings.h"
-#include "transport/sockets/tcp_socket.h"
+#include "transport/sockets/named_host.h"
+#include "transport/sockets/own_addresses.h"
 
 namespace tutti {
 namespace {
@@ -20,6 +26,22 @@ int digit(char c) {
   return -1;
 }
 
+/// The addresses at which this process has reached others of its job already, or is told to: of the
+/// launcher, and of the host that has the store. What cannot be read is others' to refuse.
+void add_reached_by_environment(std::vector<SocketAddress>& reached) {
+  try {
+    const std::string id = setting_text("TUTTI_UNIQUE_ID");
+    if (!id.empty()) reached.push_back(protocol::decode(unique_id_from_string(id)).address);
+  } catch (const Error&) {
+  }
+  try {
+    const char* const master = std::getenv("MASTER_ADDR");
+    if (master != nullptr && *master != 0)
+      std::ranges::copy(addresses_of(master, 0), std::back_inserter(reached));
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace
 
 MeetingPlace::MeetingPlace()
@@ -27,10 +49,22 @@ MeetingPlace::MeetingPlace()
       timeout(setting_seconds("TUTTI_RENDEZVOUS_TIMEOUT")) {}
 
 MeetingPlace MeetingPlace::among_hosts() {
+  return place_among_hosts({}, setting_text("TUTTI_SOCKET_IFNAME"));
+}
+
+MeetingPlace place_among_hosts(std::span<const SocketAddress> reached,
+                               const std::string& interfaces) {
   MeetingPlace place;
-  const char* const chosen = std::getenv("TUTTI_ADDRESS");
-  if (chosen == nullptr || *chosen == 0) place.address = host_text(address_for_others());
+  if (!place.address.empty()) return place;
+  place.address = host_text(addresses_for_others(reached, interfaces).front());
   return place;
+}
+
+std::vector<SocketAddress> addresses_for_others(std::span<const SocketAddress> reached,
+                                                const std::string& interfaces) {
+  std::vector<SocketAddress> all(reached.begin(), reached.end());
+  add_reached_by_environment(all);
+  return own_addresses().for_others(all, interfaces);
 }
 
 UniqueId make_unique_id(const MeetingPlace& place) { return serve_rendezvous(Rounds::one, place); }

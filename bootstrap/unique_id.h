@@ -21,10 +21,12 @@ struct UniqueId {
 struct MeetingPlace {
   MeetingPlace();  // reads the environment
   /// A place for ranks of several hosts: the address of this host by which others reach it, unless
-  /// TUTTI_ADDRESS is set.
+  /// TUTTI_ADDRESS is set. That is the one that leads to the job's launcher (TUTTI_UNIQUE_ID) or to
+  /// MASTER_ADDR, if they are known, or else by the default route. Throws Error where this host has
+  /// no address, or TUTTI_SOCKET_IFNAME names no interface that has one.
   static MeetingPlace among_hosts();
 
-  std::string address;               // of this host, IPv4 or IPv6
+  std::string address;               // of this host, IPv4 or IPv6; "": for ranks of this host alone
   std::chrono::nanoseconds timeout;  // for the first rank to appear
 };
 

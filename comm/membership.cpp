@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <utility>
 
+#include "bootstrap/meeting_place.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "comm/device_call.h"
 #include "comm/elastic_message.h"
@@ -14,19 +14,19 @@
 #include "comm/impl.h"
 #include "comm/session.h"
 #include "core/settings.h"
-#include "transport/sockets/tcp_socket.h"
+#include "transport/sockets/own_addresses.h"
 
 namespace tutti {
 namespace {
 
 /// Where a rank that has met no other host yet listens for others.
 std::string address_for_strangers(const std::string& interfaces) {
-  // The address that leads to the launcher of an elastic job leads to its hosts.
+  // The address that leads to the launcher of an elastic job leads to its hosts, also where that is
+  // a loopback one, as all of them are this one.
   const std::string launcher = setting_text("TUTTI_UNIQUE_ID");
-  const char* const chosen = std::getenv("TUTTI_ADDRESS");
-  const bool is_chosen = chosen != nullptr && *chosen != 0;
+  const bool is_chosen = !setting_text("TUTTI_ADDRESS").empty();
   if (setting_integer(kElasticVariable) < 0 || launcher.empty() || is_chosen) {
-    return MeetingPlace::among_hosts().address;
+    return place_among_hosts({}, interfaces).address;
   }
   return host_text(
       own_address(protocol::decode(unique_id_from_string(launcher)).address, interfaces));

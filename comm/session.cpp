@@ -19,8 +19,8 @@
 #include "device/board.h"
 #include "topology/place.h"
 #include "transport/host/nameplate.h"
+#include "transport/sockets/own_addresses.h"
 #include "transport/sockets/socket.h"
-#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 namespace {
@@ -244,7 +244,9 @@ std::vector<Session> open_local_sessions(const std::vector<Options>& options) {
   std::vector<SessionCard> cards;
   for (const Options& o : options) {
     memberships.push_back(std::make_shared<Membership>(o));
-    networks.push_back(network_for(*memberships.back(), *parse_address("127.0.0.1", 0), o));
+    // They are all here, unless hosts were told apart by hand.
+    networks.push_back(
+        o.host_id.empty() ? nullptr : network_for(*memberships.back(), address_for_this_host(), o));
     cards.push_back(
         card_of(geometry, *memberships.back()->host_peers, networks.back().get(), secret, o));
   }

@@ -34,10 +34,11 @@ constexpr std::array kSettings{
             "How long the ranks of a new communicator wait for each other.", "1ms", "",
             "How ranks meet"},
     Setting{
-        "TUTTI_ADDRESS", SettingType::text, "127.0.0.1",
-        "The address of this host at which a rendezvous listens: IPv4 or IPv6, not a name, and "
-        "not 0.0.0.0. Where ranks on several hosts meet by TUTTI_ID_FILE or by their launcher's "
-        "store, and this setting is not set: the address by which other hosts reach this one."},
+        "TUTTI_ADDRESS", SettingType::text, "",
+        "The address of this host at which a rendezvous listens: IPv4 or IPv6 (fe80::1%eth0), not "
+        "a name, and not 0.0.0.0. Empty: for ranks of one host 127.0.0.1, if it has that; where "
+        "ranks may be on several hosts, the address by which those reach this one "
+        "(docs/hosts.md)."},
     Setting{
         "TUTTI_ID_FILE", SettingType::text, "",
         "A file that all ranks' hosts see. Rank 0 writes there where and under which secret "

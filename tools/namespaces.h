@@ -4,7 +4,10 @@
 // iproute2. The namespaces go away with the object.
 #pragma once
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,8 +23,10 @@ class Namespaces {
  public:
   enum class Joined : std::uint8_t { by_switch, directly };  // two of them
 
-  /// `ways`: links, of two that are joined directly.
-  explicit Namespaces(int hosts, bool ipv6 = false, Joined joined = Joined::by_switch, int ways = 1)
+  /// `ways`: links, of two that are joined directly. `containers`: each host also has docker0, the
+  /// bridge of its containers, with an address that all of them have, and before eth0.
+  explicit Namespaces(int hosts, bool ipv6 = false, Joined joined = Joined::by_switch, int ways = 1,
+                      bool containers = false)
       : ipv6_(ipv6), wanted_(hosts), ways_(ways) {
     static int made = 0;
     prefix_ = fmt::format("tt{}x{}", getpid() % 100000, made++);
@@ -39,6 +44,7 @@ class Namespaces {
     for (int h = 0; right && h < hosts; ++h) {
       right = run("ip netns add " + space(h));
       ++hosts_;
+      right = right && (!containers || add_containers(h));
     }
     const bool direct = joined == Joined::directly && hosts == 2;
     for (int w = 0; right && direct && w < ways; ++w) {
@@ -65,7 +71,10 @@ class Namespaces {
                             space(h), address(h, w), ipv6 ? "/64" : "/24", w, ipv6 ? "nodad" : ""));
       }
     }
-    for (int h = 0; right && ways > 1 && h < hosts; ++h) right = has_all_ways(h);
+    for (int h = 0; right && h < hosts; ++h) {
+      for (int w = 0; right && ways > 1 && w < ways; ++w) right = is_up(h, fmt::format("eth{}", w));
+      if (containers) right = right && is_up(h, "docker0");
+    }
     if (!right) missing_ = "veth pairs between network namespaces cannot be made here";
   }
   ~Namespaces() {
@@ -86,6 +95,17 @@ class Namespaces {
   }
   /// The command that starts a program there.
   std::vector<std::string> prefix(int host) const { return {"ip", "netns", "exec", space(host)}; }
+  /// From now on this process is there, as `ip netns exec` would start it: with a /sys of its own.
+  /// False: the system refuses.
+  bool enter(int host) const {
+    const int there = open(("/run/netns/" + space(host)).c_str(), O_RDONLY | O_CLOEXEC);
+    const bool entered = there >= 0 && setns(there, CLONE_NEWNET) == 0;
+    if (there >= 0) close(there);
+    if (!entered || unshare(CLONE_NEWNS) != 0) return false;
+    if (mount("", "/", "none", MS_SLAVE | MS_REC, nullptr) != 0) return false;
+    umount2("/sys", MNT_DETACH);
+    return mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0;
+  }
 
   /// Takes the switch's port away, or brings it back.
   void link(int host, bool up) const {
@@ -142,17 +162,25 @@ class Namespaces {
   }
 
  private:
+  /// Gives it docker0, and a container.
+  bool add_containers(int host) const {
+    return run(
+        fmt::format("ip -n {0} link add docker0 type bridge && "
+                    "ip link add port0 netns {0} type veth peer name container{1} netns {2} && "
+                    "ip -n {2} link set container{1} up && "
+                    "ip -n {0} link set port0 master docker0 up && "
+                    "ip -n {0} addr add 172.17.0.1/16 dev docker0 && "
+                    "ip -n {0} link set docker0 up",
+                    space(host), host, bridge()));
+  }
   std::string bridge() const { return space(wanted_); }
-  /// Waits until the kernel says that all links of `host` are up: it says so of a few once a
-  /// second.
-  bool has_all_ways(int host) const {
+  /// Waits until the kernel says that this link of `host` is up: it says so of a few once a second.
+  bool is_up(int host, const std::string& link) const {
     for (int look = 0; look < 100; ++look) {
-      int up = 0;
-      for (int w = 0; w < ways_; ++w) {
-        up += run(
-            fmt::format("ip -n {} -o link show dev eth{} | grep -q 'state UP'", space(host), w));
+      if (run(fmt::format("ip -n {} -o link show dev {} | grep -q 'state UP'", space(host),
+                          link))) {
+        return true;
       }
-      if (up == ways_) return true;
       usleep(50'000);
     }
     return false;

@@ -1,9 +1,6 @@
 #include "bindings/nccl/environment.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 
 #include <algorithm>
 #include <array>
@@ -12,16 +9,17 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "bindings/nccl/encryption.h"
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/log.h"
 #include "bindings/nccl/result.h"
 #include "bootstrap/id_handover.h"
+#include "bootstrap/meeting_place.h"
 #include "collectives/algorithms.h"
 #include "collectives/execute/cuda/protocol.h"
 #include "core/number.h"
+#include "core/settings.h"
 
 namespace tutti::nccl {
 namespace {
@@ -111,44 +109,11 @@ std::string protocols_from_environment() {
   }
 }
 
-/// Whether interface `name` is meant by "eth,ib" (prefixes), "=eth0" (whole names) or "^docker"
-/// (all others).
-bool matches(std::string_view name, std::string_view list) {
-  const bool inverted = list.starts_with('^');
-  if (inverted) list.remove_prefix(1);
-  const bool exact = list.starts_with('=');
-  if (exact) list.remove_prefix(1);
-  while (!list.empty()) {
-    const std::string_view one = list.substr(0, list.find(','));
-    if (!one.empty() && (exact ? name == one : name.starts_with(one))) return !inverted;
-    list.remove_prefix(std::min(one.size() + 1, list.size()));
-  }
-  return inverted;
-}
-
-std::string address_of_interface(const std::string& list) {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) throw_system_error("listing the network interfaces");
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, ::freeifaddrs);
-  for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0 || !matches(i->ifa_name, list)) {
-      continue;
-    }
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    if (i->ifa_addr->sa_family == AF_INET) {
-      sockaddr_in address{};
-      std::memcpy(&address, i->ifa_addr, sizeof address);
-      ::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
-      write_log(LogLevel::info, fmt::format("rendezvous at {}:{}", i->ifa_name, text.data()));
-      return text.data();
-    }
-  }
-  refuse_usage(
-      fmt::format("NCCL_SOCKET_IFNAME={} matches no interface with an IPv4 address", list));
-}
-
-/// In the form of TUTTI_SOCKET_IFNAME, which has a '=' in front of each whole name.
-std::string interfaces_from(const std::string& value) {
+/// Those that NCCL_SOCKET_IFNAME names, in the form of TUTTI_SOCKET_IFNAME, which has a '=' in
+/// front of each whole name; TUTTI_SOCKET_IFNAME goes before it.
+std::string interfaces_from_environment() {
+  if (const std::string own = setting_text("TUTTI_SOCKET_IFNAME"); !own.empty()) return own;
+  const std::string value = variable("NCCL_SOCKET_IFNAME");
   const std::size_t first = value.starts_with('^') ? 1 : 0;
   const bool whole_names = value.size() > first && value[first] == '=';
   std::string result;
@@ -157,6 +122,12 @@ std::string interfaces_from(const std::string& value) {
     if (c == ',' && whole_names) result += '=';
   }
   return result;
+}
+
+/// `place`, for as long as NCCL waits.
+MeetingPlace patient(MeetingPlace place) {
+  if (variable("TUTTI_RENDEZVOUS_TIMEOUT").empty()) place.timeout = kTimeToMeet;
+  return place;
 }
 
 }  // namespace
@@ -208,9 +179,7 @@ Config parse_config(const ncclConfig_t* given, const Config& inherited) {
 
 Options options_for(const Config& config) {
   Options options;
-  if (options.interfaces.empty()) {
-    options.interfaces = interfaces_from(variable("NCCL_SOCKET_IFNAME"));
-  }
+  options.interfaces = interfaces_from_environment();
   options.encrypt = options.encrypt || encrypts();
   if (options.cuda_protocols.empty()) options.cuda_protocols = protocols_from_environment();
   if (options.cuda_blocks == 0) options.cuda_blocks = config.most_blocks;
@@ -220,13 +189,12 @@ Options options_for(const Config& config) {
 }
 
 MeetingPlace meeting_place_from_environment() {
-  MeetingPlace place;
-  const std::string interfaces = variable("NCCL_SOCKET_IFNAME");
-  if (!interfaces.empty() && variable("TUTTI_ADDRESS").empty()) {
-    place.address = address_of_interface(interfaces);
+  try {
+    return patient(place_among_hosts({}, interfaces_from_environment()));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::invalid_argument) refuse_usage(error.what());
+    throw;
   }
-  if (variable("TUTTI_RENDEZVOUS_TIMEOUT").empty()) place.timeout = kTimeToMeet;
-  return place;
 }
 
 ncclUniqueId fresh_unique_id() {
@@ -261,7 +229,7 @@ UniqueId resolve_unique_id(const ncclUniqueId& id, int rank, int size, const Opt
   const std::string job =
       "NCCL_COMM_ID=" + std::string(name, ::strnlen(name, sizeof id - kNamedId.size()));
   if (rank != 0) return fetch_unique_id(job, rank, size, options.rendezvous_timeout);
-  result = make_unique_id(meeting_place_from_environment());
+  result = make_unique_id(patient(MeetingPlace()));  // the ranks of a name are on one host
   offer_unique_id(job, size, result, options.rendezvous_timeout);
   return result;
 }

@@ -269,12 +269,12 @@ void bind_communicator(nb::module_& module) {
   module.def(
       "make_unique_id",
       [] {
-        const UniqueId id = make_unique_id();
+        const UniqueId id = make_unique_id(MeetingPlace::among_hosts());
         return to_string(id);
       },
-      "A fresh id for Communicator.create(), as text. The ranks meet in this process, so it has "
-      "to\n"
-      "live until they have. Whoever knows the id may join.");
+      "A fresh id for Communicator.create(), as text. The ranks, which may be on several hosts, "
+      "meet\n"
+      "in this process, so it has to live until they have. Whoever knows the id may join.");
 }
 
 }  // namespace tutti::python

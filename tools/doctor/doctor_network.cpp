@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "bootstrap/environment.h"
+#include "bootstrap/meeting_place.h"
 #include "bootstrap/pmix_store.h"
 #include "comm/communicator.h"
 #include "core/error.h"
@@ -18,6 +19,7 @@
 #include "topology/place.h"
 #include "transport/network/ways.h"
 #include "transport/network/wire_choice.h"
+#include "transport/sockets/own_addresses.h"
 #include "transport/sockets/rank_listener.h"
 #include "transport/sockets/socket.h"
 #include "transport/sockets/tcp_socket.h"
@@ -50,8 +52,10 @@ void need_listener(const SocketAddress& address) {
                                  host_text(address), at_which_ports(), own_addresses_text()));
 }
 
+std::string asked_interfaces() { return setting_text("TUTTI_SOCKET_IFNAME"); }
+
 void show_way_out(DoctorReport& report) {
-  const SocketAddress own = address_for_others();
+  const SocketAddress own = addresses_for_others({}, asked_interfaces()).front();
   const std::string name = interface_of(own);
   const std::string chosen = fmt::format("{} ({})", host_text(own), name);
   const auto all = network_interfaces();
@@ -61,16 +65,23 @@ void show_way_out(DoctorReport& report) {
   const auto found = std::ranges::find_if(all, is_chosen);
   if (is_loopback(own)) {
     report.bad(kUsed, chosen,
-               "other hosts cannot reach this one: there is no other interface that is up with an "
-               "address");
+               fmt::format("other hosts cannot reach this one: {} no other interface that is up "
+                           "with an address",
+                           asked_interfaces().empty()
+                               ? "there is"
+                               : fmt::format("TUTTI_SOCKET_IFNAME={} leaves", asked_interfaces())));
+  } else if (found != all.end() && found->inside) {
+    report.bad(kUsed, chosen + ", which leads no further than this host",
+               "other hosts may have the same address (as of a bridge of containers), so they do "
+               "not reach this one: see `ip address`; TUTTI_SOCKET_IFNAME chooses another");
   } else if (found != all.end() && !found->carrier) {
     report.bad(kUsed, chosen + ", which has no carrier",
                "nothing is connected to it, or the other end is down: see `ip link`; "
                "TUTTI_SOCKET_IFNAME chooses another");
   } else {
-    const bool asked = !setting_text("TUTTI_SOCKET_IFNAME").empty();
-    report.good(kUsed, chosen + (asked ? ", by TUTTI_SOCKET_IFNAME"
-                                       : "; TUTTI_SOCKET_IFNAME chooses another"));
+    report.good(kUsed,
+                chosen + (asked_interfaces().empty() ? "; TUTTI_SOCKET_IFNAME chooses another"
+                                                     : ", by TUTTI_SOCKET_IFNAME"));
     holds(report, "listening", [&] { need_listener(own); });
   }
 }
@@ -162,10 +173,10 @@ void show_meeting(DoctorReport& report) {
 
 /// The further ways on which parts of long messages travel.
 void show_further_ways(DoctorReport& report) {
-  const SocketAddress own = address_for_others();
+  const SocketAddress own = addresses_for_others({}, asked_interfaces()).front();
   std::string names = interface_of(own);
   std::size_t ways = 1;
-  for (const NetworkInterface& i : further_interfaces(own, setting_text("TUTTI_SOCKET_IFNAME"))) {
+  for (const NetworkInterface& i : further_interfaces(own, asked_interfaces())) {
     names += fmt::format(", {} ({})", host_text(i.address), i.name);
     ++ways;
   }
@@ -187,10 +198,16 @@ void show_tcp(DoctorReport& report) {
   holds(report, "TUTTI_TRANSPORT", [&] {
     if (!asked.empty()) wire_named(asked);
   });
+  if (is_loopback_down()) {
+    report.bad("lo", "is down, so nothing comes from this host to itself",
+               "`ip link set lo up`: until then no ranks can meet here");
+  }
   holds(report, kUsed, [&] {
     for (const NetworkInterface& i : network_interfaces()) {
       report.good(i.name, fmt::format("{}{}{}{}", host_text(i.address), speed_text(i),
-                                      i.loopback ? ", this host only" : "",
+                                      i.loopback ? ", this host only"
+                                      : i.inside ? ", leads no further than this host"
+                                                 : "",
                                       i.carrier ? "" : ", no carrier"));
     }
     show_way_out(report);

@@ -4,6 +4,7 @@
 #include "tools/doctor/doctor_way.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -11,20 +12,22 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "bootstrap/meeting_place.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
 #include "core/settings.h"
 #include "tools/doctor/doctor_network.h"
 #include "transport/sockets/introduction.h"
 #include "transport/sockets/named_host.h"
+#include "transport/sockets/own_addresses.h"
 #include "transport/sockets/rank_listener.h"
 #include "transport/sockets/socket.h"
 #include "transport/sockets/tcp_socket.h"
@@ -124,12 +127,14 @@ Connected connect_as_doctor(const SocketAddress& address, const SocketAddress& f
   return c;
 }
 
-/// Lets in a doctor that connects to `listener`, until the deadline, or until there is something at
-/// descriptor `other`.
-FileDescriptor admit(const FileDescriptor& listener, int other, Deadline deadline) {
+/// Lets in a doctor that connects to one of `listeners`, until the deadline, or until there is
+/// something at descriptor `other`.
+FileDescriptor admit(std::span<const FileDescriptor> listeners, int other, Deadline deadline) {
   const FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kOther = kListener + 1;
-  watch(epoll, EPOLL_CTL_ADD, listener, kListener, EPOLLIN);
+  for (const FileDescriptor& listener : listeners) {
+    watch(epoll, EPOLL_CTL_ADD, listener, kListener, EPOLLIN);
+  }
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kOther;
@@ -147,9 +152,24 @@ FileDescriptor admit(const FileDescriptor& listener, int other, Deadline deadlin
       if (auto admitted = room.read(who, now)) return std::move(admitted->socket);
     }
     room.expire(now);
-    room.accept(listener, epoll, now);
+    for (const FileDescriptor& listener : listeners) room.accept(listener, epoll, now);
   }
   return {};
+}
+
+/// Where ranks would let others in: at TUTTI_ADDRESS, or at the address of each family by which
+/// others reach this host best.
+std::vector<SocketAddress> where_to_wait() {
+  const std::string wish = setting_text("TUTTI_ADDRESS");
+  if (!wish.empty()) return {listening_address(wish)};
+  std::vector<SocketAddress> result;
+  for (const SocketAddress& own : addresses_for_others({}, setting_text("TUTTI_SOCKET_IFNAME"))) {
+    const auto is_known = [&](const SocketAddress& a) { return a.family() == own.family(); };
+    if (result.empty() || (!is_loopback(own) && std::ranges::none_of(result, is_known))) {
+      result.push_back(own);
+    }
+  }
+  return result;
 }
 
 SocketAddress peer_of(const FileDescriptor& socket) {
@@ -243,7 +263,7 @@ void test_way_to(DoctorReport& report, const std::string& to) {
 
   // It connects back now; and says on the first connection what has come of it.
   const Deadline last = Clock::now() + 2 * kToConnect;
-  const FileDescriptor visitor = admit(back, way.socket.fd(), last);
+  const FileDescriptor visitor = admit(std::span(&back, 1), way.socket.fd(), last);
   WayVerdict verdict;
   if (read_exactly(way.socket, protocol::writable_bytes_of(verdict), last) != IoResult::done) {
     return report.bad("from it", "it does not say what has come of it");
@@ -271,22 +291,27 @@ void test_way_to(DoctorReport& report, const std::string& to) {
 
 void await_way_test(DoctorReport& report, std::uint16_t port, std::chrono::nanoseconds wait) {
   if (port == 0) port = usual_port();
-  const std::string wish = setting_text("TUTTI_ADDRESS");
-  const bool chosen = std::getenv("TUTTI_ADDRESS") != nullptr && !wish.empty();
-  const SocketAddress own =
-      with_port(chosen ? listening_address(wish) : address_for_others(), port);
-  const FileDescriptor listener = listen_at(own, true);
-  if (!listener) throw_system_error(fmt::format("cannot listen at {}", to_string(own)));
-  report.section(fmt::format("Waiting at {}", to_string(own)));
-  report.good("on the other host", fmt::format("run: tutti doctor --to {}", to_string(own)));
+  std::vector<FileDescriptor> listeners;
+  std::vector<std::string> places;
+  for (const SocketAddress& address : where_to_wait()) {
+    FileDescriptor listener = listen_at(with_port(address, port), true);
+    if (!listener) {
+      throw_system_error(fmt::format("cannot listen at {}", to_string(with_port(address, port))));
+    }
+    places.push_back(to_string(bound_address(listener)));
+    listeners.push_back(std::move(listener));
+  }
+  report.section(fmt::format("Waiting at {}", fmt::join(places, " and ")));
+  report.good("on the other host",
+              fmt::format("run: tutti doctor --to {}", fmt::join(places, ", or --to ")));
   std::fflush(stdout);
-  const FileDescriptor caller = admit(listener, -1, deadline_after(wait));
+  const FileDescriptor caller = admit(listeners, -1, deadline_after(wait));
   if (!caller) {
     return report.bad(
         "nobody", "has called",
         "a firewall of this host, or on the way, must let the others connect to " + ports_text());
   }
-  const SocketAddress seen = peer_of(caller);
+  const SocketAddress seen = peer_of(caller), own = bound_address(caller);
   report.section(fmt::format("The way to {}", host_text(seen)));
   report.good("from it", fmt::format("connected to {}", to_string(own)));
   const Deadline deadline = Clock::now() + kToCarry;

@@ -2,24 +2,24 @@
 #include "tools/run/job_hosts.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <sstream>
 #include <utility>
 
+#include "bootstrap/meeting_place.h"
 #include "core/error.h"
 #include "core/number.h"
 #include "core/settings.h"
-#include "transport/sockets/tcp_socket.h"
+#include "tools/run/job_report.h"
+#include "transport/sockets/named_host.h"
+#include "transport/sockets/own_addresses.h"
 
 namespace tutti {
 namespace {
@@ -140,6 +140,15 @@ void expand_nodes(std::vector<std::string>& nodes, const std::string& text) {
   }
 }
 
+/// None where nobody knows the name.
+std::vector<SocketAddress> known_addresses(const std::string& name) {
+  try {
+    return addresses_of(name, 0);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 std::vector<JobHost> hosts_in_list(std::string_view list) {
@@ -257,10 +266,7 @@ std::vector<HostShare> share_ranks(const std::vector<JobHost>& hosts, int ranks)
 bool is_this_host(const std::string& name) {
   if (name == "localhost") return true;
   if (const auto address = parse_address(name, 0)) {
-    if (is_loopback(*address)) return true;
-    return std::ranges::any_of(network_interfaces(), [&](const NetworkInterface& own) {
-      return host_text(own.address) == host_text(*address);
-    });
+    return is_loopback(*address) || !interface_of(*address).empty();
   }
   std::array<char, 256> buffer{};
   ::gethostname(buffer.data(), buffer.size() - 1);
@@ -273,26 +279,21 @@ bool is_this_host(const std::string& name) {
 }
 
 MeetingPlace meeting_place_for(const std::vector<HostShare>& hosts) {
-  MeetingPlace place = MeetingPlace::among_hosts();
-  if (!variable_text("TUTTI_ADDRESS").empty()) return place;
   const auto other =
       std::ranges::find_if(hosts, [](const HostShare& host) { return !is_this_host(host.name); });
   if (other == hosts.end()) return MeetingPlace();
   // A name that only ssh knows does not matter: there is the default.
   const std::string name = other->name.substr(other->name.find('@') + 1);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (::getaddrinfo(name.c_str(), nullptr, &hints, &list) != 0) return place;
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(list, &::freeaddrinfo);
-  SocketAddress towards;
-  towards.length = list->ai_addrlen;
-  std::memcpy(&towards.storage, list->ai_addr, list->ai_addrlen);
-  if (is_loopback(towards)) return place;
-  try {
-    place.address =
-        host_text(own_address(with_port(towards, 1), setting_text("TUTTI_SOCKET_IFNAME")));
-  } catch (const Error&) {  // no way there: the connection will say so
+  MeetingPlace place =
+      place_among_hosts(known_addresses(name), setting_text("TUTTI_SOCKET_IFNAME"));
+  if (const auto address = parse_address(place.address, 0); address && is_loopback(*address)) {
+    report_on_job(
+        "the ranks are to meet at {}, a loopback address of this host, to which no way "
+        "leads from {}: {}",
+        place.address, other->name,
+        setting_text("TUTTI_ADDRESS").empty()
+            ? "no other interface that may be used is up and has an address"
+            : "unset TUTTI_ADDRESS, or set it to another address of this host");
   }
   return place;
 }

@@ -19,6 +19,7 @@
 #include "core/log.h"
 #include "core/settings.h"
 #include "core/wait.h"
+#include "transport/sockets/own_addresses.h"
 #include "transport/sockets/rank_listener.h"
 #include "transport/sockets/tcp_socket.h"
 
@@ -68,7 +69,7 @@ std::optional<SocketAddress> NetworkAddress::get() const {
   const bool right = (address.family() == AF_INET && length == sizeof(sockaddr_in)) ||
                      (address.family() == AF_INET6 && length == sizeof(sockaddr_in6));
   if (!right) return std::nullopt;
-  return address;
+  return as_reached_from_here(address);
 }
 
 Network::Network(const SocketAddress& local, const std::string& interfaces, std::uint64_t identity,

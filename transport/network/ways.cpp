@@ -61,11 +61,11 @@ std::vector<NetworkInterface> further_interfaces(const SocketAddress& local,
   std::set<std::string> seen{first_name};  // an interface is one way, however many addresses it has
   for (const NetworkInterface& i : all) {
     if (i.loopback || !i.carrier || i.address.family() != local.family() ||
-        !is_of_one_host(i.address) || i.prefix == 0) {
+        !is_of_one_host(i.address) || is_link_local(i.address) || i.prefix == 0) {
       continue;
     }
     if (!interfaces.empty() && !names_interface(interfaces, i.name)) continue;
-    const bool alike = !i.bridge && i.megabits > 0 && i.megabits == first->megabits;
+    const bool alike = !i.inside && i.megabits > 0 && i.megabits == first->megabits;
     if ((wanted == 0 && !alike) || further.size() == Endpoint::kMostStripes) continue;
     if (seen.insert(i.name).second) further.push_back(i);
   }

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "transport/network/endpoint.h"
+#include "transport/sockets/own_addresses.h"
 #include "transport/sockets/socket.h"
-#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 

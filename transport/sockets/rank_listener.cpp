@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/number.h"
 #include "core/settings.h"
-#include "transport/sockets/tcp_socket.h"
+#include "transport/sockets/own_addresses.h"
 
 namespace tutti {
 
@@ -69,7 +69,7 @@ SocketAddress listening_address(const std::string& text) {
                             "connect to it; it can be one of this host's: {}",
                             text, own_addresses_text()));
   }
-  return *address;
+  return text.find('%') == std::string::npos ? as_reached_from_here(*address) : *address;
 }
 
 }  // namespace tutti

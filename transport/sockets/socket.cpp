@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <net/if.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -74,10 +75,16 @@ void FileDescriptor::reset() {
 }
 
 std::optional<SocketAddress> parse_address(std::string_view literal, std::uint16_t port) {
-  const std::string text(literal);
+  const std::size_t percent = literal.find('%');
+  const std::string text(literal.substr(0, percent));
+  unsigned interface = 0;
+  if (percent != std::string_view::npos) {
+    interface = ::if_nametoindex(std::string(literal.substr(percent + 1)).c_str());
+    if (interface == 0) return std::nullopt;
+  }
   SocketAddress address;
   sockaddr_in ipv4{};
-  if (::inet_pton(AF_INET, text.c_str(), &ipv4.sin_addr) == 1) {
+  if (interface == 0 && ::inet_pton(AF_INET, text.c_str(), &ipv4.sin_addr) == 1) {
     ipv4.sin_family = AF_INET;
     ipv4.sin_port = htons(port);
     std::memcpy(&address.storage, &ipv4, sizeof ipv4);
@@ -88,9 +95,10 @@ std::optional<SocketAddress> parse_address(std::string_view literal, std::uint16
   if (::inet_pton(AF_INET6, text.c_str(), &ipv6.sin6_addr) == 1) {
     ipv6.sin6_family = AF_INET6;
     ipv6.sin6_port = htons(port);
+    ipv6.sin6_scope_id = interface;
     std::memcpy(&address.storage, &ipv6, sizeof ipv6);
     address.length = sizeof ipv6;
-    return address;
+    if (interface == 0 || is_link_local(address)) return address;
   }
   return std::nullopt;
 }
@@ -110,6 +118,13 @@ bool is_loopback(const SocketAddress& address) {
   sockaddr_in6 ipv6{};
   std::memcpy(&ipv6, &address.storage, sizeof ipv6);
   return IN6_IS_ADDR_LOOPBACK(&ipv6.sin6_addr);
+}
+
+bool is_link_local(const SocketAddress& address) {
+  if (address.family() != AF_INET6) return false;
+  sockaddr_in6 ipv6{};
+  std::memcpy(&ipv6, &address.storage, sizeof ipv6);
+  return IN6_IS_ADDR_LINKLOCAL(&ipv6.sin6_addr);
 }
 
 bool is_of_one_host(const SocketAddress& address) {
@@ -156,7 +171,11 @@ std::string to_string(const SocketAddress& address) {
   sockaddr_in6 ipv6{};
   std::memcpy(&ipv6, &address.storage, sizeof ipv6);
   ::inet_ntop(AF_INET6, &ipv6.sin6_addr, text, sizeof text);
-  return fmt::format("[{}]:{}", text, ntohs(ipv6.sin6_port));
+  char interface[IF_NAMESIZE] = "";
+  const bool has_interface = is_link_local(address) && ipv6.sin6_scope_id != 0 &&
+                             ::if_indextoname(ipv6.sin6_scope_id, interface) != nullptr;
+  return fmt::format("[{}{}{}]:{}", text, has_interface ? "%" : "", interface,
+                     ntohs(ipv6.sin6_port));
 }
 
 FileDescriptor listen_at(const SocketAddress& address, bool again) {
@@ -164,6 +183,10 @@ FileDescriptor listen_at(const SocketAddress& address, bool again) {
   if (!socket) return {};
   const int on = again ? 1 : 0;
   if (again) ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const int off = 0;
+  if (address.family() == AF_INET6) {
+    ::setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  }
   if (::bind(socket.fd(), address.get(), address.length) != 0 ||
       ::listen(socket.fd(), kBacklog) != 0) {
     const int error = errno;

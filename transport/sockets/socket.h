@@ -63,11 +63,14 @@ struct SocketAddress {
   int family() const { return storage.ss_family; }
 };
 
-/// From an IPv4 or IPv6 literal; nothing for other text (names are not resolved).
+/// From an IPv4 or IPv6 literal, a link-local one with its interface ("fe80::1%eth0"); nothing for
+/// other text (names are not resolved).
 std::optional<SocketAddress> parse_address(std::string_view literal, std::uint16_t port);
 /// The same without the port: "127.0.0.1", "::1".
 std::string host_text(const SocketAddress& address);
 bool is_loopback(const SocketAddress& address);
+/// Of IPv6: it says nothing without the interface on which it holds.
+bool is_link_local(const SocketAddress& address);
 /// Whether it is the address of one host: not 0.0.0.0 or ::, not a broadcast or multicast one.
 bool is_of_one_host(const SocketAddress& address);
 /// The same address with another port.
@@ -77,8 +80,9 @@ SocketAddress abstract_address(std::string_view name);
 /// "127.0.0.1:4711", "[::1]:4711".
 std::string to_string(const SocketAddress& address);
 
-/// A stream socket that listens at `address`; an empty one, with errno, where the system refuses.
-/// `again`: also where connections of an earlier listener are not forgotten yet.
+/// A stream socket that listens at `address` (at ::, for IPv4, too); an empty one, with errno,
+/// where the system refuses. `again`: also where connections of an earlier listener are not
+/// forgotten yet.
 FileDescriptor listen_at(const SocketAddress& address, bool again = false);
 /// The address that a socket was bound to.
 SocketAddress bound_address(const FileDescriptor& socket);

@@ -1,10 +1,7 @@
 #include "transport/sockets/tcp_socket.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <ifaddrs.h>
 #include <linux/sockios.h>
-#include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -12,15 +9,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
-#include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/error.h"
 #include "core/host.h"
@@ -28,69 +20,6 @@
 
 namespace tutti {
 namespace {
-
-bool is_internet(const sockaddr* address) {
-  return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
-}
-
-SocketAddress address_of(const sockaddr* from) {
-  SocketAddress address;
-  address.length = from->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(&address.storage, from, address.length);
-  return address;
-}
-
-bool same_address(const SocketAddress& a, const SocketAddress& b) {
-  if (a.family() != b.family()) return false;
-  if (a.family() == AF_INET) {
-    return reinterpret_cast<const sockaddr_in*>(&a.storage)->sin_addr.s_addr ==
-           reinterpret_cast<const sockaddr_in*>(&b.storage)->sin_addr.s_addr;
-  }
-  return std::memcmp(&reinterpret_cast<const sockaddr_in6*>(&a.storage)->sin6_addr,
-                     &reinterpret_cast<const sockaddr_in6*>(&b.storage)->sin6_addr,
-                     sizeof(in6_addr)) == 0;
-}
-
-/// Those of IPv6, which say nothing without their interface.
-bool is_link_local(const SocketAddress& a) {
-  return a.family() == AF_INET6 &&
-         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&a.storage)->sin6_addr);
-}
-
-/// An address of this host on an interface that is up.
-struct OwnAddress {
-  std::string name;
-  SocketAddress address;
-  bool carrier;
-  std::uint32_t prefix;  // bits of its network's mask
-};
-
-std::uint32_t prefix_of(const sockaddr* mask) {
-  if (!is_internet(mask)) return 0;
-  const auto* const bytes = mask->sa_family == AF_INET
-                                ? reinterpret_cast<const std::uint8_t*>(
-                                      &reinterpret_cast<const sockaddr_in*>(mask)->sin_addr)
-                                : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr;
-  std::uint32_t bits = 0;
-  for (int i = 0; i < (mask->sa_family == AF_INET ? 4 : 16); ++i) bits += std::popcount(bytes[i]);
-  return bits;
-}
-
-/// First those of interfaces with a carrier.
-std::vector<OwnAddress> own_addresses() {
-  std::vector<OwnAddress> all;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) throw_system_error("cannot list this host's network interfaces");
-  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    if (is_internet(i->ifa_addr) && (i->ifa_flags & IFF_UP) != 0) {
-      all.push_back({i->ifa_name, address_of(i->ifa_addr), (i->ifa_flags & IFF_RUNNING) != 0,
-                     prefix_of(i->ifa_netmask)});
-    }
-  }
-  freeifaddrs(list);
-  std::ranges::stable_partition(all, &OwnAddress::carrier);
-  return all;
-}
 
 /// TCP sends data without an acknowledgement again after 0.2 s, and then each time after twice as
 /// long. From now on it does so after a second at most, so that a connection goes on soon after an
@@ -102,101 +31,6 @@ bool asks_every_second(int fd) {
 }
 
 }  // namespace
-
-bool names_interface(std::string_view list, std::string_view interface) {
-  const bool excluding = list.starts_with('^');
-  if (excluding) list.remove_prefix(1);
-  bool named = false;
-  while (!list.empty()) {
-    const std::size_t end = std::min(list.find(','), list.size());
-    std::string_view entry = list.substr(0, end);
-    list.remove_prefix(std::min(end + 1, list.size()));
-    const bool exact = entry.starts_with('=');
-    if (exact) entry.remove_prefix(1);
-    named = named || (exact ? interface == entry : !entry.empty() && interface.starts_with(entry));
-  }
-  return named != excluding;
-}
-
-SocketAddress own_address(const SocketAddress& towards, const std::string& interfaces) {
-  if (!interfaces.empty()) {
-    std::set<std::string> there;
-    // Of the family that the ranks meet in, if the interface has such an address.
-    std::optional<SocketAddress> other;
-    for (const auto& [name, address, carrier, prefix] : own_addresses()) {
-      there.insert(name);
-      if (!names_interface(interfaces, name)) continue;
-      if (is_link_local(address)) continue;
-      if (address.family() == towards.family()) return address;
-      if (!other) other = address;
-    }
-    if (other) return *other;
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format(
-            "\"{}\" (TUTTI_SOCKET_IFNAME, or NCCL_SOCKET_IFNAME) names no interface that is "
-            "up and has an address; there are: {}",
-            interfaces, fmt::join(there, ", ")));
-  }
-  // A datagram socket that is connected sends nothing, but has the address that the route says.
-  const FileDescriptor probe(::socket(towards.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!probe || ::connect(probe.fd(), towards.get(), towards.length) != 0) {
-    throw_system_error(fmt::format("there is no way from this host to {}", to_string(towards)));
-  }
-  return with_port(bound_address(probe), 0);
-}
-
-SocketAddress address_for_others() {
-  // Any address far away; nothing is sent there. Documentation prefixes of RFC 5737 and RFC 3849.
-  for (const char* const far : {"192.0.2.1", "2001:db8::1"}) {
-    try {
-      return own_address(*parse_address(far, 9), setting_text("TUTTI_SOCKET_IFNAME"));
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::system) throw;
-    }
-  }
-  for (const auto& [name, address, carrier, prefix] : own_addresses()) {
-    if (!is_loopback(address) && !is_link_local(address)) return address;
-  }
-  return *parse_address("127.0.0.1", 0);
-}
-
-std::string interface_of(const SocketAddress& address) {
-  for (const OwnAddress& own : own_addresses()) {
-    if (same_address(address, own.address)) return own.name;
-  }
-  return "";
-}
-
-std::vector<NetworkInterface> network_interfaces() {
-  std::vector<NetworkInterface> all;
-  for (const auto& [name, address, carrier, prefix] : own_addresses()) {
-    NetworkInterface i;
-    i.name = name;
-    i.address = address;
-    i.loopback = is_loopback(address);
-    i.carrier = carrier;
-    i.prefix = prefix;
-    int megabits = 0;
-    std::ifstream(fmt::format("/sys/class/net/{}/speed", name)) >> megabits;
-    if (megabits > 0) i.megabits = static_cast<std::uint32_t>(megabits);
-    i.bridge = ::access(fmt::format("/sys/class/net/{}/bridge", name).c_str(), F_OK) == 0;
-    all.push_back(std::move(i));
-  }
-  return all;
-}
-
-std::string speed_text(const NetworkInterface& interface) {
-  return interface.megabits == 0 ? "" : fmt::format(", {} Gbit/s", interface.megabits / 1000.0);
-}
-
-std::string own_addresses_text() {
-  std::string text;
-  for (const OwnAddress& own : own_addresses()) {
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", host_text(own.address), own.name);
-  }
-  return text;
-}
 
 void check_congestion_control() {
   const std::string wish = setting_text("TUTTI_TCP_CONGESTION");

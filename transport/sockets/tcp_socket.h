@@ -1,46 +1,12 @@
-// TCP sockets between hosts: which address of this host the others reach, and how sockets behave.
+// How TCP sockets between hosts behave.
 #pragma once
 
-#include <cstdint>
+#include <chrono>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "transport/sockets/socket.h"
 
 namespace tutti {
-
-/// The address, with port 0, at which other hosts reach this one: that of the interface that
-/// `interfaces` names (in the form of TUTTI_SOCKET_IFNAME), or else, where it is empty, of the one
-/// by which `towards` is reached. Throws Error(invalid_argument) where it names none that is up,
-/// Error(system) where there is no way to `towards`.
-SocketAddress own_address(const SocketAddress& towards, const std::string& interfaces);
-
-/// The same where nobody is known yet: of the interface that TUTTI_SOCKET_IFNAME names, or by the
-/// default route, or else of any interface but the loopback one; 127.0.0.1 where there is none.
-SocketAddress address_for_others();
-
-/// The name of the interface that has `address`; "" where none has.
-std::string interface_of(const SocketAddress& address);
-
-/// An address of this host.
-struct NetworkInterface {
-  std::string name;
-  SocketAddress address;
-  std::uint32_t megabits = 0;  // its speed; 0: not known
-  std::uint32_t prefix = 0;    // bits of the address that its network has in common
-  bool bridge = false;         // it joins others: of containers, say
-  bool loopback = false;
-  bool carrier = true;  // something is connected to it
-};
-/// For people: ", 10 Gbit/s", "".
-std::string speed_text(const NetworkInterface& interface);
-/// Whether `list`, in the form of TUTTI_SOCKET_IFNAME, names `interface`.
-bool names_interface(std::string_view list, std::string_view interface);
-/// Of interfaces that are up. Throws Error(system).
-std::vector<NetworkInterface> network_interfaces();
-/// Its addresses, for people: "10.0.0.1 (eth0), 127.0.0.1 (lo)".
-std::string own_addresses_text();
 
 /// What tune_socket() comes to here.
 std::string congestion_control_in_use();

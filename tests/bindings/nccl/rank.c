@@ -1,6 +1,8 @@
 /* One rank of a job that uses NCCL, in C: every collective with exact expectations, groups, errors.
  *
  *   rank collectives     the checks; needs TUTTI_RANK and TUTTI_SIZE (`tutti run`) and NCCL_COMM_ID
+ *   rank carried FILE    the same, but rank 0 hands on its id through a file, as programs do
+ *                        that have MPI or a store; without NCCL_COMM_ID
  *   rank pairs           each process is two ranks of one thread
  *   rank survive VICTIM  rank VICTIM kills itself; the others must notice, and go on without it
  *
@@ -308,6 +310,27 @@ static void survive(ncclComm_t comm, int victim) {
   NCCL(ncclCommDestroy(rest));
 }
 
+/* The id that rank 0 has made. */
+static ncclUniqueId carried(const char* path) {
+  ncclUniqueId id;
+  char begun[4096];
+  CHECK(snprintf(begun, sizeof begun, "%s.begun", path) < (int)sizeof begun);
+  if (rank == 0) {
+    NCCL(ncclGetUniqueId(&id));
+    FILE* file = fopen(begun, "wb");
+    CHECK(file != NULL && fwrite(&id, sizeof id, 1, file) == 1 && fclose(file) == 0);
+    CHECK(rename(begun, path) == 0);
+    return id;
+  }
+  FILE* file = NULL;
+  for (const double end = now() + 20; file == NULL && now() < end;) {
+    file = fopen(path, "rb");
+    if (file == NULL) nanosleep(&(struct timespec){0, 10 * 1000 * 1000}, NULL);
+  }
+  CHECK(file != NULL && fread(&id, sizeof id, 1, file) == 1 && fclose(file) == 0);
+  return id;
+}
+
 int main(int argc, char** argv) {
   CHECK(argc > 1 && getenv("TUTTI_RANK") != NULL && getenv("TUTTI_SIZE") != NULL);
   rank = atoi(getenv("TUTTI_RANK"));
@@ -317,7 +340,12 @@ int main(int argc, char** argv) {
   NCCL(ncclGetVersion(&version));
   CHECK(version == 23203);
   ncclUniqueId id;
-  NCCL(ncclGetUniqueId(&id)); /* the same on all ranks, through NCCL_COMM_ID */
+  if (strcmp(argv[1], "carried") == 0) {
+    CHECK(argc > 2);
+    id = carried(argv[2]);
+  } else {
+    NCCL(ncclGetUniqueId(&id)); /* the same on all ranks, through NCCL_COMM_ID */
+  }
   if (strcmp(argv[1], "pairs") == 0) {
     pairs(id);
     printf("ranks %d and %d are right\n", 2 * rank, 2 * rank + 1);
@@ -345,10 +373,11 @@ int main(int argc, char** argv) {
   NCCL(ncclCommFinalize(comm));
   REFUSED(ncclInvalidUsage, ncclAllReduce(in, out, 1, ncclInt64, ncclSum, comm, NULL));
   NCCL(ncclCommDestroy(comm));
-  /* The same name again. */
-  NCCL(ncclGetUniqueId(&id));
-  NCCL(ncclCommInitRank(&comm, size, id, rank));
-  NCCL(ncclCommDestroy(comm));
+  if (strcmp(argv[1], "carried") != 0) { /* the same name again */
+    NCCL(ncclGetUniqueId(&id));
+    NCCL(ncclCommInitRank(&comm, size, id, rank));
+    NCCL(ncclCommDestroy(comm));
+  }
   printf("rank %d is right\n", rank);
   return 0;
 }
