@@ -160,6 +160,36 @@ TEST(JobHosts, ThisHostIsKnownByItsNamesAndAddresses) {
   }
 }
 
+/// What a resolver knows.
+std::vector<SocketAddress> known(const std::map<std::string, std::string>& names,
+                                 const std::string& name) {
+  const auto found = names.find(name);
+  if (found == names.end()) return {};
+  return {*parse_address(found->second, 0)};
+}
+
+TEST(JobHosts, ANameThatBeginsLikeThisHostsIsAnotherHostsUnlessTheResolverKnowsBetter) {
+  std::vector<std::string> asked;
+  const Resolver resolver = [&](const std::string& name) {
+    asked.push_back(name);
+    return known({{"node1.rack-a", "127.0.1.1"}, {"node1.rack-b", "192.0.2.77"}}, name);
+  };
+  EXPECT_TRUE(is_host("node1", "node1", resolver));
+  EXPECT_FALSE(is_host("node2", "node1", resolver));
+  EXPECT_FALSE(is_host("node10", "node1", resolver));
+  EXPECT_FALSE(is_host("nod", "node1", resolver));
+  EXPECT_TRUE(asked.empty());
+  EXPECT_TRUE(is_host("node1.rack-a", "node1", resolver));
+  EXPECT_FALSE(is_host("node1.rack-b", "node1", resolver));
+  EXPECT_FALSE(is_host("node1.rack-c", "node1", resolver));  // of which it knows nothing
+  EXPECT_FALSE(is_host("node1.rack-b", "node1.rack-a", resolver));
+  EXPECT_FALSE(is_host("node1", "node1.rack-a", resolver));
+  const Resolver by_search_domain = [](const std::string& name) {
+    return known({{"node1", "127.0.0.1"}}, name);
+  };
+  EXPECT_TRUE(is_host("node1", "node1.rack-a", by_search_domain));
+}
+
 JobDescription some_job() {
   JobDescription job;
   job.id = "secret";

@@ -264,18 +264,20 @@ std::vector<HostShare> share_ranks(const std::vector<JobHost>& hosts, int ranks)
 }
 
 bool is_this_host(const std::string& name) {
-  if (name == "localhost") return true;
-  if (const auto address = parse_address(name, 0)) {
-    return is_loopback(*address) || !interface_of(*address).empty();
-  }
-  std::array<char, 256> buffer{};
-  ::gethostname(buffer.data(), buffer.size() - 1);
-  const std::string own = buffer.data();
-  // One of the two may have a domain.
-  const bool may_shorten =
-      (own.find('.') == std::string::npos) != (name.find('.') == std::string::npos);
-  return own == name ||
-         (may_shorten && own.substr(0, own.find('.')) == name.substr(0, name.find('.')));
+  std::array<char, 256> own{};
+  ::gethostname(own.data(), own.size() - 1);
+  return is_host(name, own.data(), known_addresses);
+}
+
+bool is_host(const std::string& name, const std::string& own, const Resolver& addresses) {
+  if (name == "localhost" || name == own) return true;
+  const auto is_own = [](const SocketAddress& address) {
+    return is_loopback(address) || !interface_of(address).empty();
+  };
+  if (const auto address = parse_address(name, 0)) return is_own(*address);
+  // One of the two may have a domain, or both have: then only the resolver knows.
+  if (own.substr(0, own.find('.')) != name.substr(0, name.find('.'))) return false;
+  return std::ranges::any_of(addresses(name), is_own);
 }
 
 MeetingPlace meeting_place_for(const std::vector<HostShare>& hosts) {

@@ -2,12 +2,14 @@
 // each of them gets.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bootstrap/unique_id.h"
 #include "tools/run/agent_messages.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 
@@ -31,8 +33,14 @@ std::vector<JobHost> hosts_of_allocation();
 /// are more ranks than slots.
 std::vector<HostShare> share_ranks(const std::vector<JobHost>& hosts, int ranks);
 
-/// Whether it is a name or an address of this host. Asks no name server.
+/// Whether it is a name or an address of this host. Of a name that begins as this host's own does,
+/// and goes on differently, the resolver knows whether it stands for an address of this host; one
+/// that it does not know is another host's.
 bool is_this_host(const std::string& name);
+/// The same on a host that is called `own`; `addresses` asks the resolver, and is empty where that
+/// knows nothing.
+using Resolver = std::function<std::vector<SocketAddress>(const std::string& name)>;
+bool is_host(const std::string& name, const std::string& own, const Resolver& addresses);
 /// Where the ranks of these hosts meet: the address of this one by which the others reach it.
 MeetingPlace meeting_place_for(const std::vector<HostShare>& hosts);
 
