@@ -19,8 +19,9 @@ std::string why_not_there(const UniqueId& id, Deadline deadline) {
   }
   if (attempt.state() == Introduction::State::done) return "";
   const bool reached = attempt.ended() && attempt.reason() != Introduction::Reason::unreachable;
-  return fmt::format("the rendezvous that it names, at {}, is not {}", to_string(ticket.address),
-                     reached ? "there: another server has its port" : "reached");
+  return fmt::format("the rendezvous that it names, at {}, is not {}{}", to_string(ticket.address),
+                     reached ? "there: another server has its port" : "reached",
+                     protocol::loopback_remark(ticket.address));
 }
 
 }  // namespace tutti

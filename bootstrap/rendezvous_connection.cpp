@@ -20,15 +20,9 @@ constexpr auto kRefusedFor = 1s;       // an id exists while its server does, so
 constexpr int kMostByServer = 6;       // rejections, and for kRefusedFor
 constexpr auto kLongestPause = 100ms;  // between two attempts
 
-/// Why nothing answers at the address of an id.
-std::string why_gone(const SocketAddress& address) {
-  return fmt::format(
-      "the process that made the unique id has ended, the ranks of this id have met already, or "
-      "the id timed out; make a new one, and keep its process alive until all ranks have joined{}",
-      is_loopback(address) ? "; or that process is on another host: this is a loopback address, "
-                             "which leads nowhere but to the own host (set TUTTI_ADDRESS there)"
-                           : "");
-}
+constexpr std::string_view kGone =
+    "the process that made the unique id has ended, the ranks of this id have met already, or the "
+    "id timed out; make a new one, and keep its process alive until all ranks have joined";
 
 }  // namespace
 
@@ -68,8 +62,8 @@ bool RendezvousConnection::introduce(Deadline deadline) {
     case Introduction::Reason::stranger:
       if (reunion_ != nullptr) throw_first_gone("what listens there now is no rank of Tutti");
       throw Error(ErrorCode::system,
-                  fmt::format("{}: what answers at {} is not a rendezvous of Tutti: {}", who_,
-                              where_, why_gone(ticket_.address)));
+                  fmt::format("{}: what answers at {} is not a rendezvous of Tutti: {}{}", who_,
+                              where_, kGone, protocol::loopback_remark(ticket_.address)));
     case Introduction::Reason::other_version:
       throw Error(ErrorCode::mismatch,
                   fmt::format("{}: the server at {} speaks version {} of the protocol, this rank "
@@ -90,8 +84,8 @@ bool RendezvousConnection::introduce(Deadline deadline) {
   }
   throw Error(ErrorCode::system,
               fmt::format("{}: the server at {} does not share the secret of this rank's unique "
-                          "id: the id belongs to another job ({})",
-                          who_, where_, why_gone(ticket_.address)));
+                          "id: the id belongs to another job ({}{})",
+                          who_, where_, kGone, protocol::loopback_remark(ticket_.address)));
 }
 
 bool RendezvousConnection::may_come_back(int error) {
@@ -99,8 +93,8 @@ bool RendezvousConnection::may_come_back(int error) {
   if (error == ECONNREFUSED) {
     if (refused_since_ == Clock::time_point{}) refused_since_ = Clock::now();
     if (Clock::now() - refused_since_ < kRefusedFor) return false;
-    throw Error(ErrorCode::system, fmt::format("{}: nothing listens at {}: {}", who_, where_,
-                                               why_gone(ticket_.address)));
+    throw Error(ErrorCode::system, fmt::format("{}: nothing listens at {}: {}{}", who_, where_,
+                                               kGone, protocol::loopback_remark(ticket_.address)));
   }
   refused_since_ = {};
   // The way there may come back.

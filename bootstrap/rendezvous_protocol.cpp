@@ -159,6 +159,12 @@ Bytes32 session_secret(const Bytes32& id_secret, const Bytes32& nonce) {
 
 Bytes32 tree_secret(const Bytes32& id_secret) { return hash(id_secret, "tree", {}); }
 
+std::string_view loopback_remark(const SocketAddress& address) {
+  return is_loopback(address) ? "; a loopback address leads nowhere but to the own host: if the id "
+                                "is from another one, set TUTTI_ADDRESS there"
+                              : "";
+}
+
 std::string list_ranks(std::span<const int> ranks) {
   constexpr std::size_t kShown = 8;
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";

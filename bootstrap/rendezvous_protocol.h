@@ -116,6 +116,10 @@ Bytes32 session_secret(const Bytes32& id_secret, const Bytes32& nonce);
 /// confuses these messages with messages to the server.
 Bytes32 tree_secret(const Bytes32& id_secret);
 
+/// For messages about an id at whose address nobody of its job is: what a loopback address means;
+/// "" for others.
+std::string_view loopback_remark(const SocketAddress& address);
+
 /// "rank 3", "ranks 3 and 5", "ranks 3, 5, 6 and 12 more".
 std::string list_ranks(std::span<const int> ranks);
 

@@ -132,8 +132,12 @@ TEST_F(Hosts, WithALoopbackMeetingPlaceAreToldThatItIsOne) {
                                            "address of this host, to which no way leads from ",
                                            address));
     EXPECT_CONTAINS(job.err(), "unset TUTTI_ADDRESS");
-    EXPECT_CONTAINS(job.out(), "this is a loopback address");
+    EXPECT_CONTAINS(job.out(), "a loopback address leads nowhere but to the own host");
   }
+  NetworkJob job(hosts, {0, 1}, kProgram,
+                 {{"TUTTI_ADDRESS", "127.0.0.1"}, {"TUTTI_RENDEZVOUS_TIMEOUT", "2"}});
+  EXPECT_EQ(job.wait(1, 20s), 3);
+  EXPECT_CONTAINS(job.text(1), "a loopback address leads nowhere but to the own host");
 }
 
 TEST_F(Hosts, AreShownByDoctorWithTheAddressThatRanksTake) {
@@ -150,6 +154,22 @@ TEST_F(Hosts, AreShownByDoctorWithTheAddressThatRanksTake) {
   EXPECT_CONTAINS(alone, "! would be used          172.17.0.1 (docker0), which leads no further");
   ASSERT_TRUE(ip(hosts, 0, "link del docker0"));
   EXPECT_CONTAINS(doctor(0, ""), "there is no other interface that is up with an address");
+}
+
+/// As hosts of virtual machines have it: the address of the host is that of the bridge.
+TEST_F(Hosts, TakeABridgeThatJoinsANetworkForOne) {
+  NEED_HOSTS(hosts);
+  if (!ip(hosts, 0, "link add link eth0 name card0 type macvlan mode bridge")) {
+    GTEST_SKIP() << "this kernel has no macvlan";
+  }
+  for (const char* const change :
+       {"addr flush dev eth0", "link add br1 type bridge", "addr add 198.18.0.1/24 dev br1",
+        "link set card0 master br1 up", "link set br1 up"}) {
+    ASSERT_TRUE(ip(hosts, 0, change)) << change;
+  }
+  EXPECT_TRUE(eventually([&] {  // until the kernel says that it has a carrier
+    return doctor(0, "").find("  would be used          198.18.0.1 (br1);") != std::string::npos;
+  }));
 }
 
 TEST_F(Hosts, AreWaitedForByDoctorAtBothFamilies) {

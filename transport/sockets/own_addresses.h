@@ -53,7 +53,7 @@ struct OwnAddresses {
   /// Error(system).
   SocketAddress for_this_host() const;
 
-  /// The interface that has `address`; null text: none has.
+  /// The interface that has `address`; "": none has.
   std::string interface_of(const SocketAddress& address) const;
 };
 
