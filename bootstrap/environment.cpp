@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,11 +17,13 @@
 
 #include "bootstrap/id_file.h"
 #include "bootstrap/id_handover.h"
+#include "bootstrap/kinship.h"
 #include "bootstrap/launcher.h"
+#include "bootstrap/launcher_seat.h"
 #include "bootstrap/launcher_store.h"
 #include "bootstrap/pmi_store.h"
 #include "bootstrap/pmix_store.h"
-#include "bootstrap/process_start.h"
+#include "bootstrap/process.h"
 #include "bootstrap/torch_server.h"
 #include "bootstrap/torch_store.h"
 #include "core/error.h"
@@ -38,36 +39,47 @@ namespace tutti {
 namespace {
 
 /// A program that sets RANK and WORLD_SIZE for processes of its own, under mpirun say, means those.
-/// Guessing wrong would make every rank a world of its own, so disagreement is an error.
+/// Guessing wrong would make every rank a world of its own, so disagreement is an error. A launcher
+/// around this one may have set them, too.
 void check_against_plain_variables(const Launcher& launcher, const Placement& placement) {
-  if (launcher.name == kTuttiRun.name) return;
   const auto rank = variable(kPlainTorchrun.rank);
   const auto size = variable(kPlainTorchrun.size);
   if (!rank || !size || !parse_number<int>(*rank) || !parse_number<int>(*size))
     return;  // another's names
   if (parse_number<int>(*rank) == placement.rank && parse_number<int>(*size) == placement.size)
     return;
+  for (const Launcher* const other : launchers_here()) {
+    if (other != &launcher && variable(other->rank) == rank && variable(other->size) == size)
+      return;
+  }
   throw Error(
       ErrorCode::invalid_usage,
-      fmt::format("RANK is {} and WORLD_SIZE is {}, but {} is {} and {} is {}: unset the pair that "
-                  "is not meant",
-                  *rank, *size, launcher.rank, placement.rank, launcher.size, placement.size));
+      fmt::format("RANK is {} and WORLD_SIZE is {}, but {} has started this process as rank {} of "
+                  "{}{}: unset the pair that is not meant",
+                  *rank, *size, launcher.name, placement.rank, placement.size,
+                  variable(launcher.rank)
+                      ? fmt::format(" ({} is {})", launcher.rank, *variable(launcher.rank))
+                      : ""));
 }
 
-/// MPICH names no job. But the launcher has one proxy for each job on this host, and that proxy
-/// made the socket pair PMI_FD. The kernel remembers which process made it, even through wrapper
-/// scripts. The parent is the next best.
-std::string mpich_job() {
-  pid_t proxy = ::getppid();
+/// MPICH names no job. But its launcher has one proxy for each job on this host, above all ranks.
+/// The proxy made the socket pair PMI_FD, and the kernel remembers that. Where the descriptor is
+/// closed (some wrappers do that), the variables tell: the proxy does not have its ranks'.
+std::string mpich_job(const Launcher& launcher) {
+  if (has_pmi_port()) return fmt::format("mpich-{}", *variable("PMI_PORT"));
+  pid_t proxy = process_of(launcher);
   if (const auto fd = integer_variable("PMI_FD")) {
-    ucred credentials{};
-    socklen_t length = sizeof credentials;
-    if (::getsockopt(*fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 &&
-        credentials.pid > 0) {
-      proxy = credentials.pid;
-    }
+    const auto above = ancestors_of(::getpid());
+    if (std::ranges::find(above, peer_process(*fd)) != above.end()) proxy = peer_process(*fd);
   }
+  if (proxy == 0) proxy = ::getppid();
   return fmt::format("mpich-{}-{}", proxy, start_ticks(proxy));
+}
+
+/// Processes of MPI_Comm_spawn() are a world of their own, under the proxy of their parents. They
+/// have begun PMI for MPI anyway, and it names their world; "": this is none of them.
+std::string spawned_world() {
+  return variable("PMI_SPAWNED") && has_pmi() ? fmt::format("-{}", pmi_space()) : "";
 }
 
 /// A name that all ranks of this job have and no other job of this user on this host has.
@@ -81,8 +93,8 @@ std::string job_name(const Launcher& launcher) {
                             "it, or start the ranks with `tutti run`",
                             launcher.rank, wanted));
   };
-  if (name == "Open MPI") return "openmpi-" + need("PMIX_NAMESPACE");
-  if (name == "MPICH") return mpich_job();
+  if (name == "Open MPI" || name == "PMIx") return "openmpi-" + need("PMIX_NAMESPACE");
+  if (name == "MPICH") return mpich_job(launcher) + spawned_world();
   if (name == "Slurm")
     return fmt::format("slurm-{}.{}", need("SLURM_JOB_ID"), need("SLURM_STEP_ID"));
   if (name == "torchrun") {
@@ -105,7 +117,7 @@ Launch launch_of(const Launcher& launcher) {
   const auto all = [](std::initializer_list<const char*> names) {
     return std::ranges::all_of(names, [](const char* n) { return variable(n).has_value(); });
   };
-  if (name == "Open MPI" && all({"PMIX_NAMESPACE"})) {
+  if ((name == "Open MPI" || name == "PMIx") && all({"PMIX_NAMESPACE"})) {
     launch.job = "openmpi-" + *variable("PMIX_NAMESPACE");
     launch.unique = true;
   } else if (name == "Slurm" && all({"SLURM_JOB_ID", "SLURM_STEP_ID"})) {
@@ -113,6 +125,8 @@ Launch launch_of(const Launcher& launcher) {
         fmt::format("slurm-{}.{}-{}", *variable("SLURM_JOB_ID"), *variable("SLURM_STEP_ID"),
                     variable("SLURM_RESTART_COUNT").value_or("0"));
     launch.unique = true;
+  } else if (name == "MPICH") {
+    launch.job = spawned_world();
   } else if (name == "torchrun" && all({"MASTER_PORT"})) {
     // The restart count is each host's own, and the master's address may be written differently.
     launch.job = fmt::format("torchrun-{}-{}", variable("TORCHELASTIC_RUN_ID").value_or(""),
@@ -140,6 +154,10 @@ std::string several_hosts(const Launcher& launcher, const Placement& placement) 
   if (launcher.store == Store::torch && placement.rank != 0) {
     const auto master = variable("MASTER_ADDR");
     return master && is_another_host(*master) ? fmt::format("MASTER_ADDR is {}", *master) : "";
+  }
+  if (launcher.size == nullptr) {
+    const int local = pmix_place().local_size;
+    return local < placement.size ? fmt::format("PMIx's local size is {}", local) : "";
   }
   const auto hosts = integer_variable(launcher.hosts);
   return hosts && *hosts > 1 ? fmt::format("{} is {}", launcher.hosts, *hosts) : "";
@@ -184,19 +202,35 @@ std::shared_ptr<LauncherStore> store_of(const Launcher& launcher, const Placemen
   return nullptr;
 }
 
+/// TUTTI_UNIQUE_ID, unless it is the one of a `tutti run` around the launcher of this process.
+std::optional<std::string> unique_id_given() {
+  const Launcher* const launcher = find_launcher();
+  const bool is_of_another = variable(kTuttiRun.rank) && launcher != nullptr &&
+                             launcher->name != std::string_view(kTuttiRun.name);
+  return is_of_another ? std::nullopt : variable("TUTTI_UNIQUE_ID");
+}
+
 /// The key under which the n-th id of this process is there.
-std::string key_of(const Launcher& launcher, unsigned world) {
-  // torchrun's store may have other jobs, too.
+std::string key_of(const Launcher& launcher, const Placement& placement, unsigned world) {
+  // torchrun's store may have other jobs, too, and MASTER_PORT another one's rank 0.
+  const std::string size =
+      launcher.store == Store::torch ? fmt::format("of{}", placement.size) : "";
   const std::string job =
       launcher.store == Store::torch ? variable("TORCHELASTIC_RUN_ID").value_or("") + "/" : "";
-  return fmt::format("tutti/{}{}", job, world);
+  return fmt::format("tutti/{}{}{}", job, world, size);
+}
+
+/// What rank 0 says of its program in the launcher's store: where variables that anybody may set
+/// name the store, two jobs may have one.
+std::string program_for(const Launcher& launcher) {
+  return launcher.store == Store::torch ? to_text(program_of(::getpid())) : "";
 }
 
 }  // namespace
 
 const std::array<std::string_view, 8> kWaysAcrossHosts{
     "by `tutti run -H node1:4,node2:4`, which starts them on several hosts",
-    "by PMIx, under mpirun of Open MPI and `srun --mpi=pmix`, where libpmix.so.2 is there",
+    "by PMIx, under mpirun of Open MPI, prterun and `srun --mpi=pmix`, where libpmix.so.2 is there",
     "by PMI, under mpiexec of MPICH and of Intel MPI and `srun --mpi=pmi2`",
     "by torchrun's store, or rank 0's own at MASTER_ADDR:MASTER_PORT where there is no torchrun",
     "by TUTTI_ID_FILE, set on all ranks to a path on a file system that all hosts share",
@@ -214,7 +248,7 @@ Placement placement_from_environment() {
 }
 
 SharedId unique_id_from_environment(const Placement& placement, std::chrono::nanoseconds timeout) {
-  if (const auto text = variable("TUTTI_UNIQUE_ID")) {
+  if (const auto text = unique_id_given()) {
     try {
       return {unique_id_from_string(*text)};
     } catch (const Error& error) {
@@ -250,23 +284,30 @@ SharedId unique_id_from_environment(const Placement& placement, std::chrono::nan
                       "told where they meet. They can be: {}",
                       placement.size, launcher->name, evidence, fmt::join(kWaysAcrossHosts, "; ")));
     }
-    const std::string key = key_of(*launcher, world);
-    if (placement.rank != 0) return {get_id(*store, key, placement.rank, placement.size, timeout)};
+    take_seat(*launcher);
+    const std::string key = key_of(*launcher, placement, world);
+    if (placement.rank != 0) {
+      const WhyNotProgram why_not = [&](std::string_view zero) {
+        return why_another_program(*launcher, program_from_text(zero));
+      };
+      return {get_id(*store, key, placement.rank, placement.size, timeout, why_not)};
+    }
     const UniqueId id = make_unique_id(MeetingPlace::among_hosts());
-    put_id(*store, key, id, placement.size, timeout);
+    put_id(*store, key, id, placement.size, timeout, program_for(*launcher));
     return {id, "", store, key};
   }
   const std::string job = fmt::format("{}#{}", job_name(*launcher), world);
   if (placement.rank != 0) {
-    return {fetch_unique_id(job, placement.rank, placement.size, timeout)};
+    return {fetch_unique_id(job, placement.rank, placement.size, timeout,
+                            [&](pid_t zero) { return why_another_program(*launcher, zero); })};
   }
   const auto store = may_have_other_hosts(*launcher) ? store_of(*launcher, placement) : nullptr;
   const UniqueId id = store ? make_unique_id(MeetingPlace::among_hosts()) : make_unique_id();
   offer_unique_id(job, placement.size, id, timeout);
   if (!store) return {id};
-  const std::string key = key_of(*launcher, world);
+  const std::string key = key_of(*launcher, placement, world);
   try {
-    put_id(*store, key, id, placement.size, timeout);
+    put_id(*store, key, id, placement.size, timeout, program_for(*launcher));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::aborted) throw;
     log().warn("{} (this matters if there are ranks on other hosts)", error.what());
@@ -280,7 +321,7 @@ void forget(const SharedId& id) {
 }
 
 std::string way_across_hosts(const Placement& placement) {
-  if (variable("TUTTI_UNIQUE_ID")) return "TUTTI_UNIQUE_ID";
+  if (unique_id_given()) return "TUTTI_UNIQUE_ID";
   if (const std::string path = setting_text("TUTTI_ID_FILE"); !path.empty())
     return fmt::format("a file, {} (TUTTI_ID_FILE), which all hosts must see", path);
   const Launcher* launcher = find_launcher();

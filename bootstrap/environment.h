@@ -16,11 +16,14 @@ class LauncherStore;
 struct Placement {
   int rank = 0;
   int size = 1;
-  std::string launcher;  // "tutti run", "torchrun", "Open MPI", "MPICH", "Slurm", or "none"
+  // "tutti run", "torchrun", "Open MPI", "MPICH", "Slurm", "PMIx" (prterun, for one), or "none"
+  std::string launcher;
 };
 
-/// From the environment alone; with PMI_PORT, from the launcher, too. Contradictory or malformed
-/// variables throw Error(invalid_usage), which names the variable and its value.
+/// By the innermost launcher that has started this process (launcher.h): from the environment; with
+/// PMI_PORT, or PMIX_RANK alone, from the launcher, too. Contradictory or malformed variables throw
+/// Error(invalid_usage), which names the variable and its value; so do two launchers of which
+/// nothing shows which is the inner one.
 Placement placement_from_environment();
 
 /// The ways by which ranks on several hosts find each other, for messages; in their order.

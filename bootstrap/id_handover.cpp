@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPause = 5ms;            // between two attempts
+constexpr auto kToLookAgain = 100ms;    // where another program's rank 0 was there
+constexpr auto kForOwnSize = 2s;        // where another size's was
 constexpr auto kLocalPatience = 200ms;  // for a local peer to say its few bytes
 
 struct Request {
@@ -45,6 +49,19 @@ struct Answer {
   std::uint32_t version = protocol::kVersion;
   UniqueId id;
 };
+
+/// The rank's side; nothing where the other one has gone.
+std::optional<Answer> ask(const FileDescriptor& socket, int rank, int size, Deadline deadline) {
+  Request request;
+  request.rank = rank;
+  request.size = size;
+  Answer answer;
+  if (write_exactly(socket, protocol::bytes_of(request), deadline) != IoResult::done ||
+      read_exactly(socket, protocol::writable_bytes_of(answer), deadline) != IoResult::done) {
+    return std::nullopt;
+  }
+  return answer;
+}
 
 bool same_user(const FileDescriptor& socket) {
   return peer_user(socket) == static_cast<std::int64_t>(::geteuid());
@@ -145,12 +162,16 @@ void offer_unique_id(const std::string& job, int size, const UniqueId& id,
 }
 
 UniqueId fetch_unique_id(const std::string& job, int rank, int size,
-                         std::chrono::nanoseconds timeout) {
+                         std::chrono::nanoseconds timeout, const WhyNot& why_not) {
   const Deadline deadline = deadline_after(timeout);
+  // Another job of that name may be the first to offer.
+  const Deadline for_own_size =
+      Clock::now() + std::min<std::chrono::nanoseconds>(kForOwnSize, timeout / 2);
   const SocketAddress address = handover_address(job);
   const std::string who = fmt::format("rank {} of {}", rank, size);
   std::string last = "rank 0 did not offer it";
   while (true) {
+    std::chrono::milliseconds pause = kPause;
     if (const FileDescriptor socket = connect_to(address, deadline)) {
       if (!same_user(socket)) {
         throw Error(ErrorCode::system,
@@ -158,26 +179,22 @@ UniqueId fetch_unique_id(const std::string& job, int rank, int size,
                                 "the unique id of job '{}'; start it with `tutti run` instead",
                                 who, peer_user(socket), job));
       }
-      Request request;
-      request.rank = rank;
-      request.size = size;
-      Answer answer;
-      auto result = write_exactly(socket, protocol::bytes_of(request), deadline);
-      if (result == IoResult::done) {
-        result = read_exactly(socket, protocol::writable_bytes_of(answer), deadline);
-      }
-      if (result == IoResult::done) {
-        switch (answer.verdict) {
+      const pid_t zero = peer_process(socket.fd());
+      if (std::string why = why_not && zero > 0 ? why_not(zero) : ""; !why.empty()) {
+        last = std::move(why);
+        pause = kToLookAgain;
+      } else if (const auto answer = ask(socket, rank, size, deadline)) {
+        switch (answer->verdict) {
           case Verdict::given:
-            return answer.id;
+            return answer->id;
           case Verdict::given_before:
             last = "rank 0 has given it to another process of this rank";
             break;
           case Verdict::other_size:
-            throw Error(ErrorCode::mismatch,
-                        fmt::format("{}: rank 0 of job '{}' says that there are {} ranks", who, job,
-                                    answer.size),
-                        0);
+            last =
+                fmt::format("rank 0 of job '{}' says that there are {} ranks", job, answer->size);
+            if (Clock::now() < for_own_size) break;
+            throw Error(ErrorCode::mismatch, fmt::format("{}: {}", who, last), 0);
           case Verdict::other_version:
             throw Error(
                 ErrorCode::mismatch,
@@ -193,7 +210,7 @@ UniqueId fetch_unique_id(const std::string& job, int rank, int size,
                       who, job, last),
           0);
     }
-    pause_for(kPause);
+    pause_for(pause);
   }
 }
 

@@ -3,7 +3,10 @@
 // end checks that the other belongs to the same user, as any user may take a name.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "bootstrap/unique_id.h"
@@ -11,7 +14,7 @@
 
 namespace tutti {
 
-/// The address at which this user's job of that name hands out its id.
+/// The address at which this user's job of that name hands out its id; no other name has it.
 SocketAddress handover_address(const std::string& job);
 
 /// Rank 0: a thread gives `id` to each of the ranks 1 to size - 1, once, until `timeout` is over.
@@ -19,9 +22,13 @@ SocketAddress handover_address(const std::string& job);
 void offer_unique_id(const std::string& job, int size, const UniqueId& id,
                      std::chrono::nanoseconds timeout);
 
-/// The other ranks: waits for rank 0. Throws Error(timed_out), or Error(mismatch) if rank 0 has
-/// another size.
+/// Why the process of this host that offers an id under the job's name is none whose id this rank
+/// wants; "": it wants it.
+using WhyNot = std::function<std::string(pid_t)>;
+
+/// The other ranks: waits for rank 0, or for the next one where `why_not` has a reason. Throws
+/// Error(timed_out), or Error(mismatch) if rank 0 has another size.
 UniqueId fetch_unique_id(const std::string& job, int rank, int size,
-                         std::chrono::nanoseconds timeout);
+                         std::chrono::nanoseconds timeout, const WhyNot& why_not = {});
 
 }  // namespace tutti

@@ -1,12 +1,19 @@
 // The launchers that Tutti knows, by the variables that they set, and which of them has started
-// this process.
+// this process. Where one launcher started another one, a process has the variables of both. The
+// innermost counts: the inner launcher itself has the outer one's variables, but not its own ones,
+// and the kernel says what the processes above this one began with.
 #pragma once
 
+#include <sys/types.h>
+
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bootstrap/environment.h"
+#include "bootstrap/process.h"
 
 namespace tutti {
 
@@ -21,14 +28,25 @@ struct Launcher {
   const char* sign = nullptr;        // unless this is set, it was not this launcher
   const char* local_size = nullptr;  // the number of ranks on this host
   const char* hosts = nullptr;       // where there is no local_size: the number of hosts
+  // By which its launches differ, and their ranks, beside rank and size.
+  std::array<const char*, 3> launch{};
 };
 
 extern const Launcher kTuttiRun;
 /// Programs that set torchrun's variables themselves.
 extern const Launcher kPlainTorchrun;
 
-/// The one that has started this process; null: none that is known.
+/// Those whose variables this process has; without kPlainTorchrun.
+std::vector<const Launcher*> launchers_here();
+/// The one that has started this process; null: none that is known. Throws Error(invalid_usage)
+/// where two say different things and nothing shows which of them is the inner one.
 const Launcher* find_launcher();
+/// What it has told this process, or one with `environment`, about its place and its launch.
+Entries told_by(const Launcher& launcher);
+Entries told_by(const Launcher& launcher, const Entries& environment);
+/// The nearest process above this one that `launcher` has not started: of its own, as a rule. 0:
+/// the kernel does not say.
+pid_t process_of(const Launcher& launcher);
 /// The placement that its variables say; nothing where it has not started this process. Throws
 /// Error(invalid_usage) where its variables contradict each other.
 std::optional<Placement> placement_from(const Launcher& launcher);

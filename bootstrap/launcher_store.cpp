@@ -25,9 +25,10 @@ constexpr const char* kInstead =
 }  // namespace
 
 void put_id(LauncherStore& store, const std::string& key, const UniqueId& id, int size,
-            std::chrono::nanoseconds timeout) {
+            std::chrono::nanoseconds timeout, const std::string& program) {
   try {
-    store.put(key, to_string(id), deadline_after(timeout));
+    store.put(key, program.empty() ? to_string(id) : to_string(id) + ' ' + program,
+              deadline_after(timeout));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::aborted) throw;
     throw Error(error.code(),
@@ -38,16 +39,20 @@ void put_id(LauncherStore& store, const std::string& key, const UniqueId& id, in
 }
 
 UniqueId get_id(LauncherStore& store, const std::string& key, int rank, int size,
-                std::chrono::nanoseconds timeout) {
+                std::chrono::nanoseconds timeout, const WhyNotProgram& why_not) {
   const Deadline deadline = deadline_after(timeout);
   std::string why;
   ErrorCode code = ErrorCode::timed_out;
   try {
     for (;;) {
-      const UniqueId id = unique_id_from_string(store.get(key, deadline));
+      const std::string value = store.get(key, deadline);
+      const std::size_t end = std::min(value.find(' '), value.size());
+      const UniqueId id = unique_id_from_string(std::string_view(value).substr(0, end));
       if (!store.outlives_ranks()) return id;
       // The id may be one of ranks that have ended.
       why = why_not_there(id, std::min(deadline, Clock::now() + kToProve));
+      if (why.empty() && why_not && end < value.size())
+        why = why_not(std::string_view(value).substr(end + 1));
       if (why.empty()) return id;
       if (Clock::now() >= deadline) break;
       pause_for(kToLookAgain);

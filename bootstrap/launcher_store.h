@@ -4,8 +4,10 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "bootstrap/unique_id.h"
 #include "core/wait.h"
@@ -34,11 +36,14 @@ class LauncherStore {
   virtual void remove(const std::string& /*key*/) {}
 };
 
-/// Rank 0 puts `id`.
+/// Rank 0 puts `id`, and what it says of its own program (kinship.h), if anything.
 void put_id(LauncherStore& store, const std::string& key, const UniqueId& id, int size,
-            std::chrono::nanoseconds timeout);
-/// The other ranks get it. Throws Error(timed_out) or Error(system), which names the store.
+            std::chrono::nanoseconds timeout, const std::string& program = "");
+/// Why rank 0 of the program that this text describes is not this rank's; "": it may be.
+using WhyNotProgram = std::function<std::string(std::string_view program)>;
+/// The other ranks get it, or the next one where `why_not` has a reason. Throws Error(timed_out) or
+/// Error(system), which names the store.
 UniqueId get_id(LauncherStore& store, const std::string& key, int rank, int size,
-                std::chrono::nanoseconds timeout);
+                std::chrono::nanoseconds timeout, const WhyNotProgram& why_not = {});
 
 }  // namespace tutti

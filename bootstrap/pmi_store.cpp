@@ -191,6 +191,12 @@ class PmiStore final : public LauncherStore {
     return place_;
   }
 
+  std::string space() {
+    const std::lock_guard lock(mutex_);
+    begin(deadline_after(kToConnect));
+    return space_;
+  }
+
  private:
   void barrier(Deadline deadline) {
     try {
@@ -270,6 +276,15 @@ bool has_pmi_port() {
 
 std::shared_ptr<LauncherStore> pmi_store() {
   return {&get_pmi_store(), [](LauncherStore*) {}};
+}
+
+std::string pmi_space() {
+  try {
+    return get_pmi_store().space();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("this rank does not hear its world's name by {}: {}",
+                                          get_pmi_store().name(), error.what()));
+  }
 }
 
 PmiPlace pmi_place() {

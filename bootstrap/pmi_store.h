@@ -27,4 +27,8 @@ struct PmiPlace {
 /// Connects. Throws Error(system).
 PmiPlace pmi_place();
 
+/// The launcher's name for the world of this rank: that of processes which MPI_Comm_spawn() has
+/// started differs from their parents'. Connects. Throws Error(system).
+std::string pmi_space();
+
 }  // namespace tutti

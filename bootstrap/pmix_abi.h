@@ -8,9 +8,12 @@
 namespace tutti::pmix {
 
 constexpr int kSuccess = 0;
-constexpr std::uint16_t kBoolean = 1, kString = 3;  // types of values
-constexpr std::uint8_t kToAll = 3;                  // the scope of a value
+constexpr std::uint16_t kBoolean = 1, kString = 3, kUint32 = 14;  // types of values
+constexpr std::uint8_t kToAll = 3;                                // the scope of a value
+constexpr std::uint32_t kAnyRank = UINT32_MAX - 1;                // whose values are the job's
 constexpr const char* kCollectData = "pmix.collect";
+constexpr const char* kJobSize = "pmix.job.size";
+constexpr const char* kLocalSize = "pmix.local.size";  // the job's ranks on this host
 
 struct Process {
   char space[256];
@@ -24,6 +27,7 @@ struct Value {
   union {
     bool flag;
     char* string;
+    std::uint32_t number;
     std::byte room[24];
   };
 };

@@ -1,5 +1,5 @@
 // See pmix_store.h. libpmix waits without a deadline, so its calls run on a thread of their own,
-// and the caller waits for that.
+// and the caller waits for that. The constructor of a library is an exception.
 #include "bootstrap/pmix_store.h"
 
 #include <dlfcn.h>
@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -73,9 +76,30 @@ const PmixLibrary& pmix_library() {
   return library;
 }
 
-/// What the thread and the rank that waits for it share.
-struct PmixExchange {
+constexpr auto kForLoader = std::chrono::milliseconds(300);
+
+/// Whether another thread may load libraries, as PMIx_Init() does. It may not as long as this one
+/// is in a constructor of a library that is being loaded: the loader lets one thread in at a time.
+bool loader_is_free() {
+  const auto loaded = std::make_shared<std::atomic<bool>>(false);
+  start_thread("tutti-pmix", [loaded] {
+    [[maybe_unused]] const void* const own = ::dlopen(nullptr, RTLD_NOW);
+    loaded->store(true);
+  }).detach();
+  return wait_until(deadline_after(kForLoader), [&] { return loaded->load(); });
+}
+
+constexpr auto kToBegin = std::chrono::seconds(10);
+
+/// A value that this rank puts, or that it asks for.
+struct PmixValue {
   std::string key, value;  // the value: put, or got
+  bool is_of_job = false;  // the launcher itself has the value, a number
+  std::uint32_t number = 0;
+};
+
+/// What the thread and the rank that waits for it share.
+struct PmixExchange : PmixValue {
   std::string failure;
   std::atomic<const char*> at{"PMIx_Init"};  // the call that is under way
   std::atomic<bool> done{false};
@@ -94,20 +118,34 @@ class PmixStore final : public LauncherStore {
   }
 
   void put(const std::string& key, const std::string& value, Deadline deadline) override {
-    exchange(key, value, deadline);
+    exchange({key, value}, deadline);
   }
   std::string get(const std::string& key, Deadline deadline) override {
-    return exchange(key, "", deadline);
+    return exchange({key, ""}, deadline).value;
+  }
+
+  PmixPlace place() {
+    static const PmixPlace place{number_of_job(pmix::kJobSize), number_of_job(pmix::kLocalSize)};
+    return place;
   }
 
  private:
-  std::string exchange(const std::string& key, const std::string& value, Deadline deadline) {
+  int number_of_job(const char* key) {
+    const auto number = exchange({key, "", true}, deadline_after(kToBegin)).number;
+    return static_cast<int>(std::min<std::uint32_t>(number, INT_MAX));
+  }
+
+  PmixValue exchange(PmixValue wanted, Deadline deadline) {
     if (const std::string why = why_no_pmix(); !why.empty()) throw Error(ErrorCode::system, why);
     const std::lock_guard lock(mutex_);
     if (stuck_) throw Error(ErrorCode::system, "an earlier call of libpmix has not returned");
     const auto shared = std::make_shared<PmixExchange>();
-    shared->key = key;
-    shared->value = value;
+    static_cast<PmixValue&>(*shared) = std::move(wanted);
+    if (!begun_ && !loader_is_free()) {
+      run(*shared);
+      if (!shared->failure.empty()) throw Error(ErrorCode::system, shared->failure);
+      return *shared;
+    }
     start_thread("tutti-pmix", [this, shared] {
       run(*shared);
       shared->done.store(true, std::memory_order_release);
@@ -121,7 +159,7 @@ class PmixStore final : public LauncherStore {
     }
     stuck_ = false;
     if (!shared->failure.empty()) throw Error(ErrorCode::system, shared->failure);
-    return shared->value;
+    return *shared;
   }
 
   void run(PmixExchange& exchange) {
@@ -138,6 +176,16 @@ class PmixStore final : public LauncherStore {
       if (!done("PMIx_Init", [&] { return call.init(&self_, nullptr, 0); })) return;
       begun_ = true;
     }
+    if (exchange.is_of_job) {
+      const Answer value = get_value(exchange, pmix::kAnyRank, done);
+      if (!value) return;
+      if (value->type == pmix::kUint32) {
+        exchange.number = value->number;
+      } else {
+        exchange.failure = fmt::format("{} is no number", exchange.key);
+      }
+      return;
+    }
     if (!exchange.value.empty()) {
       pmix::Value value{};
       value.type = pmix::kString;
@@ -153,18 +201,25 @@ class PmixStore final : public LauncherStore {
     collect.value.flag = true;
     if (!done("PMIx_Fence", [&] { return call.fence(nullptr, 0, &collect, 1); })) return;
     if (!exchange.value.empty()) return;
-    pmix::Process zero = self_;
-    zero.rank = 0;
-    pmix::Value* value = nullptr;
-    if (!done("PMIx_Get",
-              [&] { return call.get(&zero, exchange.key.c_str(), nullptr, 0, &value); })) {
-      return;
-    }
-    if (value != nullptr && value->type == pmix::kString && value->string != nullptr) {
+    if (const Answer value = get_value(exchange, 0, done);
+        value && value->type == pmix::kString && value->string != nullptr) {
       exchange.value = value->string;
       std::free(value->string);
     }
-    std::free(value);
+  }
+
+  using Answer = std::unique_ptr<pmix::Value, void (*)(void*)>;
+
+  /// What rank `rank` of the job has put under the exchange's key; null: `done` says why.
+  template <class Done>
+  Answer get_value(const PmixExchange& exchange, std::uint32_t rank, const Done& done) {
+    pmix::Process owner = self_;
+    owner.rank = rank;
+    pmix::Value* value = nullptr;
+    const bool got = done("PMIx_Get", [&] {
+      return pmix_library().call.get(&owner, exchange.key.c_str(), nullptr, 0, &value);
+    });
+    return {got ? value : nullptr, std::free};
   }
 
   std::mutex mutex_;  // one exchange at a time
@@ -178,11 +233,30 @@ class PmixStore final : public LauncherStore {
 
 std::string why_no_pmix() { return pmix_library().missing; }
 
-std::shared_ptr<LauncherStore> pmix_store() {
+namespace {
+
+const std::shared_ptr<PmixStore>& get_pmix_store() {
   // Not destroyed: a thread may still be in a call.
   static const auto& store = *new auto(std::make_shared<PmixStore>());
   [[maybe_unused]] static const int registered = std::atexit([] { store->end(); });
   return store;
+}
+
+}  // namespace
+
+std::shared_ptr<LauncherStore> pmix_store() { return get_pmix_store(); }
+
+PmixPlace pmix_place() {
+  try {
+    return get_pmix_store()->place();
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("PMIX_RANK is set, and no other variable says how many ranks there "
+                            "are; {} does not say it either: {}. Set PMIX_PREFIX to where the "
+                            "launcher's libpmix.so.2 is (PMIX_PREFIX/lib), or start the ranks "
+                            "with `tutti run`",
+                            get_pmix_store()->name(), error.what()));
+  }
 }
 
 }  // namespace tutti

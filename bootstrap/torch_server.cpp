@@ -31,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostPeers = 256;
 constexpr auto kForOnePeer = 5s;
 constexpr auto kForOthersToTake = 10s;
+constexpr auto kToLookAgain = 50ms;
 constexpr int kLookForEndMilliseconds = 10;
 constexpr std::size_t kLongestRequest = 1024;
 
@@ -136,12 +137,27 @@ class TorchServer final : public LauncherStore {
   }
 
   void put(const std::string& key, const std::string& value, Deadline deadline) override {
-    FileDescriptor listener = listen();
-    if (!listener && errno == EADDRINUSE) {
-      const auto soon = std::min<Deadline>(deadline, Clock::now() + kForOthersToTake);
-      return torch_store(host_, port_)->put(key, value, soon);
+    const auto soon = std::min<Deadline>(deadline, Clock::now() + kForOthersToTake);
+    FileDescriptor listener;
+    while (!(listener = listen())) {
+      if (errno != EADDRINUSE)
+        throw_system_error(fmt::format("rank 0 cannot listen at port {}", port_));
+      try {
+        return torch_store(host_, port_)->put(key, value, soon);
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::aborted) throw;
+        // The rank 0 of another job, which ends when its ranks have met, or another server.
+        if (Clock::now() < soon) {
+          pause_for(kToLookAgain);
+          continue;
+        }
+        throw Error(error.code(),
+                    fmt::format("another server has port {} of this host, and it is not PyTorch's "
+                                "store ({}): if it is rank 0 of another job, give each job a "
+                                "MASTER_PORT of its own",
+                                port_, error.what()));
+      }
     }
-    if (!listener) throw_system_error(fmt::format("rank 0 cannot listen at port {}", port_));
     server_ = std::make_shared<OneKeyServer>(std::move(listener), key, value, deadline);
     run_in_background("tutti-store", [server = server_](int stop_fd) { server->run(stop_fd); });
   }

@@ -1,5 +1,8 @@
 // A libpmix.so.2 for tests, which behaves as FAKE_PMIX says: "hang" in a fence, "lost" (it reaches
-// no launcher), "number" (a value of another type), or else it has FAKE_PMIX as rank 0's value.
+// no launcher), "number" (a value of another type), or else it has FAKE_PMIX as rank 0's value. The
+// job has two ranks, one of them on this host. As the real one, it needs the loader at its
+// beginning.
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -24,6 +27,7 @@ constexpr int kUnreachable = -25;
 extern "C" {
 
 int PMIx_Init(tutti::pmix::Process* self, tutti::pmix::Info*, std::size_t) {
+  [[maybe_unused]] const void* const plugins = ::dlopen(nullptr, RTLD_NOW);
   std::strcpy(self->space, "fake");
   self->rank = 1;
   return mode() == "lost" ? kUnreachable : tutti::pmix::kSuccess;
@@ -38,8 +42,14 @@ int PMIx_Fence(const tutti::pmix::Process* processes, std::size_t count,
                      std::string(info->key) == tutti::pmix::kCollectData && info->value.flag;
   return right ? tutti::pmix::kSuccess : -1;
 }
-int PMIx_Get(const tutti::pmix::Process* process, const char*, const tutti::pmix::Info*,
+int PMIx_Get(const tutti::pmix::Process* process, const char* key, const tutti::pmix::Info*,
              std::size_t, tutti::pmix::Value** value) {
+  if (std::string(process->space) == "fake" && process->rank == tutti::pmix::kAnyRank) {
+    *value = static_cast<tutti::pmix::Value*>(std::calloc(1, sizeof(tutti::pmix::Value)));
+    (*value)->type = mode() == "no number" ? tutti::pmix::kString : tutti::pmix::kUint32;
+    (*value)->number = key == std::string(tutti::pmix::kJobSize) ? 2 : 1;
+    return tutti::pmix::kSuccess;
+  }
   if (std::string(process->space) != "fake" || process->rank != 0) return -1;
   *value = static_cast<tutti::pmix::Value*>(std::calloc(1, sizeof(tutti::pmix::Value)));
   (*value)->type = mode() == "number" ? tutti::pmix::kBoolean : tutti::pmix::kString;

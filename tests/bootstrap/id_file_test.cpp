@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "bootstrap/environment.h"
-#include "bootstrap/process_start.h"
+#include "bootstrap/process.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
 #include "tests/support/clean_environment.h"

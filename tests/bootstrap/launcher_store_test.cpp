@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@
 #include <utility>
 
 #include "bootstrap/environment.h"
+#include "bootstrap/launcher.h"
+#include "bootstrap/launcher_seat.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "bootstrap/torch_server.h"
 #include "bootstrap/torch_store.h"
@@ -266,14 +269,14 @@ TEST(TorchServer, WherePytorchHasThePortItTakesTheId) {
 // --- PMI and PMIx: a process has one connection, so each test has processes of its own ---
 
 /// What rank 1 of 2, a new process with these variables, says about its id: the id, or the error.
-std::string said_by_rank(const Variables& variables) {
+std::string said_by_rank(const Variables& variables, const char* library = nullptr) {
   std::array<int, 2> pipe{};
   EXPECT_EQ(::pipe(pipe.data()), 0);
   const Environment environment(variables);
   const pid_t child = fork();
   if (child == 0) {
     ::dup2(pipe[1], STDOUT_FILENO);
-    ::execl(ID_RANK, "id_rank", "300", nullptr);
+    ::execl(ID_RANK, "id_rank", "300", library, nullptr);
     ::_exit(99);
   }
   ::close(pipe[1]);
@@ -290,7 +293,7 @@ std::string said_by_rank(const Variables& variables) {
 
 /// The same with a launcher that speaks PMI: by command, what it answers. "": nothing.
 std::string said_under_pmi(std::map<std::string, std::string> answers, int rank = 1,
-                           std::string* last = nullptr) {
+                           std::string* last = nullptr, const Variables& more = {}) {
   const std::map<std::string, std::string> usual{
       {"init", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"},
       {"get_my_kvsname", "cmd=my_kvsname kvsname=space\n"},
@@ -321,10 +324,12 @@ std::string said_under_pmi(std::map<std::string, std::string> answers, int rank 
     }
     ::shutdown(sockets[0], SHUT_RDWR);
   });
-  const std::string said = said_by_rank({{"PMI_RANK", std::to_string(rank)},
-                                         {"PMI_SIZE", "2"},
-                                         {"MPI_LOCALNRANKS", "1"},
-                                         {"PMI_FD", std::to_string(sockets[1])}});
+  Variables variables = more;
+  variables.merge(Variables{{"PMI_RANK", std::to_string(rank)},
+                            {"PMI_SIZE", "2"},
+                            {"MPI_LOCALNRANKS", "1"},
+                            {"PMI_FD", std::to_string(sockets[1])}});
+  const std::string said = said_by_rank(variables);
   ::shutdown(sockets[0], SHUT_RDWR);
   launcher.join();
   ::close(sockets[0]);
@@ -338,6 +343,56 @@ TEST(PmiStore, TheIdIsWhatTheLauncherHas) {
   EXPECT_EQ(said_under_pmi({{"barrier_in", "cmd=barrier_out rc=0 tag=0\n"},
                             {"get", "cmd=get_result rc=0 value=" + std::string(256, 'b') + "\n"}}),
             std::string(256, 'b'));
+}
+
+/// MPI_Comm_spawn()'s processes have the proxy of their parents above them.
+TEST(PmiStore, NamesTheWorldOfSpawnedProcesses) {
+  const Variables here{{"MPI_LOCALNRANKS", "2"}};
+  const Variables spawned{{"MPI_LOCALNRANKS", "2"}, {"PMI_SPAWNED", "1"}};
+  EXPECT_EQ(said_under_pmi({}, 1, nullptr, here).find("space"), std::string::npos);
+  EXPECT_CONTAINS(said_under_pmi({}, 1, nullptr, spawned), "-space#0' in time");
+  EXPECT_CONTAINS(said_under_pmi({{"init", "close"}}, 1, nullptr, spawned),
+                  "this rank does not hear its world's name by PMI (PMI_FD=");
+}
+
+/// Two programs at once would read each other's answers.
+TEST(PmiStore, SpeaksForOneProcessOfARank) {
+  const Environment rank({{"PMI_RANK", "1"},
+                          {"PMI_SIZE", "2"},
+                          {"PMI_PORT", "here:1"},
+                          {"PMI_ID", std::to_string(getpid())}});
+  const Launcher* const launcher = find_launcher();
+  ASSERT_NE(launcher, nullptr);
+  const auto in_child = [&](int seconds) {
+    std::array<int, 2> ready{};
+    EXPECT_EQ(::pipe(ready.data()), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      take_seat(*launcher);
+      [[maybe_unused]] const auto told = ::write(ready[1], "1", 1);
+      ::sleep(static_cast<unsigned>(seconds));
+      ::_exit(0);
+    }
+    char told = 0;
+    EXPECT_EQ(::read(ready[0], &told, 1), 1);
+    ::close(ready[0]);
+    ::close(ready[1]);
+    return child;
+  };
+  const pid_t lasting = in_child(100);
+  try {
+    take_seat(*launcher);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_usage);
+    EXPECT_CONTAINS(error.what(), fmt::format("pid {} (", lasting));
+  }
+  ::kill(lasting, SIGKILL);
+  ::waitpid(lasting, nullptr, 0);
+  const pid_t ending = in_child(0);
+  take_seat(*launcher);
+  take_seat(*launcher);  // it has it
+  ::waitpid(ending, nullptr, 0);
 }
 
 TEST(PmiStore, AProcessSaysGoodByeAlsoWhereItHasGivenUp) {
@@ -388,6 +443,40 @@ std::string said_under_pmix(const std::string& mode) {
 
 TEST(PmixStore, TheIdIsWhatTheLauncherHas) {
   EXPECT_EQ(said_under_pmix(std::string(256, 'c')), std::string(256, 'c'));
+}
+
+TEST(PmixStore, BeginsInTheConstructorOfALibrary) {
+  const std::string id(256, 'e');
+  EXPECT_EQ(said_by_rank({{"OMPI_COMM_WORLD_RANK", "1"},
+                          {"OMPI_COMM_WORLD_SIZE", "2"},
+                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+                          {"PMIX_RANK", "1"},
+                          {"PMIX_NAMESPACE", "fake"},
+                          {"PMIX_PREFIX", FAKE_PMIX_FOLDER},
+                          {"FAKE_PMIX", id}},
+                         ID_LIBRARY),
+            id);
+}
+
+/// As prterun starts it: the size comes from the library.
+std::string said_under_pmix_alone(const std::string& mode, const std::string& prefix) {
+  return said_by_rank({{"PMIX_RANK", "1"},
+                       {"PMIX_NAMESPACE", "fake"},
+                       {"PMIX_PREFIX", prefix},
+                       {"FAKE_PMIX", mode}});
+}
+
+TEST(PmixStore, SaysTheSizeWhereNoVariableDoes) {
+  EXPECT_EQ(said_under_pmix_alone(std::string(256, 'd'), FAKE_PMIX_FOLDER), std::string(256, 'd'));
+  EXPECT_CONTAINS(said_under_pmix_alone("abc", FAKE_PMIX_FOLDER),
+                  "rank 1 of 2 did not get rank 0's unique id by PMIx (PMIX_NAMESPACE=fake): ");
+  for (const auto& [mode, message] :
+       {std::pair{"lost", "PMIx_Init() of libpmix (fake 1) says FAKE-STATUS (-25)"},
+        std::pair{"no number", "pmix.job.size is no number"}}) {
+    const std::string said = said_under_pmix_alone(mode, FAKE_PMIX_FOLDER);
+    EXPECT_CONTAINS(said, message);
+    EXPECT_CONTAINS(said, "PMIX_RANK is set, and no other variable says how many ranks there are");
+  }
 }
 
 TEST(PmixStore, ErrorsSayWhatTheLibraryDid) {

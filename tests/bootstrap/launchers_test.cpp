@@ -87,9 +87,45 @@ TEST_P(RealLauncher, TwoJobsMeetAtOnceThroughAWrapper) {
   EXPECT_EQ(lines_of(start(2) + program + " & " + start(2) + program + "; wait"), both);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, RealLauncher, testing::Values(std::pair("Open MPI", kOpenMpi), std::pair("MPICH", kMpich)),
-    [](const auto& row) { return std::string(row.param.first == "MPICH" ? "Mpich" : "OpenMpi"); });
+TEST_P(RealLauncher, TwoProgramsOfOneLaunchMeetAtOnce) {
+  const Environment environment({});
+  auto both = expected(2);
+  for (const std::string& line : expected(2)) both.push_back(line);
+  std::sort(both.begin(), both.end());
+  for (int round = 0; round < 4; ++round) {
+    EXPECT_EQ(lines_of(start(2) + "sh -c '" ENVIRONMENT_RANK " 2 20 1 & " ENVIRONMENT_RANK
+                                  " 2 20 2 & wait'"),
+              both);
+  }
+}
+
+TEST_P(RealLauncher, ItCountsInsideAnotherOne) {
+  const Environment environment({});
+  const std::string outer = "env TUTTI_RANK=0 TUTTI_SIZE=1 ";
+  EXPECT_EQ(lines_of(outer + start(2) + ENVIRONMENT_RANK), expected(2));
+  EXPECT_EQ(lines_of(TUTTI_COMMAND " run -n 1 " + start(2) + ENVIRONMENT_RANK), expected(2));
+  auto both = expected(2);
+  for (const std::string& line : expected(2)) both.push_back(line);
+  std::sort(both.begin(), both.end());
+  EXPECT_EQ(
+      lines_of(TUTTI_COMMAND " run -n 2 sh -c 'export TAG=$TUTTI_RANK; if [ $TAG = 0 ]; then " +
+               start(2) + ENVIRONMENT_RANK "; else " + start(2) + ENVIRONMENT_RANK "; fi'"),
+      both);
+  const std::string around = start(1) + TUTTI_COMMAND " run -n 2 " ENVIRONMENT_RANK;
+  EXPECT_EQ(lines_of(around), (std::vector<std::string>{"tutti run 0 2", "tutti run 1 2"}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RealLauncher,
+                         testing::Values(std::pair("Open MPI", kOpenMpi),
+                                         std::pair("MPICH", kMpich),
+                                         std::pair("MPICH", kMpich + "-pmi-port ")),
+                         [](const auto& row) {
+                           const bool by_port =
+                               row.param.second.find("-pmi-port") != std::string::npos;
+                           return std::string(by_port                      ? "MpichByPort"
+                                              : row.param.first == "MPICH" ? "Mpich"
+                                                                           : "OpenMpi");
+                         });
 
 }  // namespace
 }  // namespace tutti

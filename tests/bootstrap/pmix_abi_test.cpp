@@ -27,6 +27,11 @@ TEST(PmixAbi, IsThatOfTheHeader) {
   EXPECT_EQ(pmix::kSuccess, PMIX_SUCCESS);
   EXPECT_EQ(pmix::kBoolean, PMIX_BOOL);
   EXPECT_EQ(pmix::kString, PMIX_STRING);
+  EXPECT_EQ(pmix::kUint32, PMIX_UINT32);
+  EXPECT_EQ(offsetof(pmix::Value, number), offsetof(pmix_value_t, data.uint32));
+  EXPECT_EQ(pmix::kAnyRank, PMIX_RANK_WILDCARD);
+  EXPECT_STREQ(pmix::kJobSize, PMIX_JOB_SIZE);
+  EXPECT_STREQ(pmix::kLocalSize, PMIX_LOCAL_SIZE);
   EXPECT_EQ(pmix::kToAll, PMIX_GLOBAL);
   EXPECT_STREQ(pmix::kCollectData, PMIX_COLLECT_DATA);
   EXPECT_TRUE((kSame<pmix_status_t, int>));

@@ -16,6 +16,7 @@
 
 #include "tests/support/contains.h"
 #include "tests/support/run_job.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tutti {
 namespace {
@@ -30,6 +31,71 @@ TEST(RunCommand, RanksKnowThemselves) {
   EXPECT_EQ(sorted_lines(job.out()),
             (std::vector<std::string>{"0 of 3 id 256", "1 of 3 id 256", "2 of 3 id 256"}));
   EXPECT_EQ(job.err(), "");
+}
+
+// --- what torchrun sets ---
+
+constexpr const char* kTorchruns =
+    "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT "
+    "$TORCHELASTIC_RUN_ID$TORCHELASTIC_USE_AGENT_STORE";
+
+TEST(RunCommand, SetsWhatTorchrunSets) {
+  // Inside torchrun, too, whose variables are about another job.
+  Job job(shell(3, kTorchruns), "", [] {
+    setenv("RANK", "7", 1);
+    setenv("WORLD_SIZE", "9", 1);
+    setenv("MASTER_PORT", "1", 1);
+    setenv("TORCHELASTIC_RUN_ID", "outer", 1);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+  });
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  const auto got = sorted_lines(job.out());
+  ASSERT_EQ(got.size(), 3U) << job.out();
+  const std::string port = got[0].substr(std::string("0 3 0 3 127.0.0.1 ").size());
+  EXPECT_GT(std::stoi(port), 1023);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(got[static_cast<std::size_t>(rank)],
+              fmt::format("{0} 3 {0} 3 127.0.0.1 {1}", rank, port));
+  }
+}
+
+TEST(RunCommand, WhatIsChosenStaysAsItIs) {
+  Job job(shell(2, kTorchruns, {"-x", "MASTER_ADDR=there", "-x", "MASTER_PORT=29500"}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(sorted_lines(job.out()),
+            (std::vector<std::string>{"0 2 0 2 there 29500", "1 2 1 2 there 29500"}));
+}
+
+/// Rank 0 listens there as PyTorch's store does, twice, and the others reach it.
+TEST(RunCommand, RankZeroCanListenAtTheMasterPort) {
+  const TemporaryFolder folder;
+  folder.write("store.py",
+               "import os, socket, sys, time\n"
+               "place = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n"
+               "for turn in range(2):\n"
+               "    if os.environ['RANK'] == '0':\n"
+               "        listener = socket.socket(socket.AF_INET6)\n"
+               "        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\n"
+               "        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)\n"
+               "        listener.bind(('::', place[1]))\n"
+               "        listener.listen()\n"
+               "        peer = listener.accept()[0]\n"
+               "        peer.sendall(b'turn %d' % turn)\n"
+               "        peer.recv(1)\n"
+               "        peer.close()\n"
+               "        listener.close()\n"
+               "    else:\n"
+               "        for attempt in range(500):\n"
+               "            try:\n"
+               "                peer = socket.create_connection(place)\n"
+               "                break\n"
+               "            except ConnectionRefusedError:\n"
+               "                time.sleep(0.02)\n"
+               "        print(peer.recv(100).decode(), flush=True)\n"
+               "        peer.close()\n");
+  Job job({"-n", "2", "python3", folder.path("store.py")});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "turn 0\nturn 1\n") << job.err();
 }
 
 TEST(RunCommand, RanksMeetAsOftenAsTheyLike) {

@@ -47,6 +47,21 @@ TEST_F(RunOnHosts, RanksMeetAsOftenAsTheyLike) {
   EXPECT_EQ(lines(job.out()).size(), 5U);
 }
 
+TEST_F(RunOnHosts, SetsWhatTorchrunSets) {
+  const std::string show = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR";
+  Job there(shell_on("a:2,localhost:1", show + "; test $MASTER_PORT -gt 1023"));
+  EXPECT_EQ(there.wait(), 0) << there.err();
+  EXPECT_EQ(sorted_lines(there.out()),
+            (std::vector<std::string>{"0 3 0 2 a", "1 3 1 2 a", "2 3 0 1 a"}));
+  Job ports(shell_on("localhost:2,b:2", "echo $MASTER_ADDR $MASTER_PORT"));
+  EXPECT_EQ(ports.wait(), 0) << ports.err();
+  const auto got = lines(ports.out());
+  ASSERT_EQ(got.size(), 4U);
+  for (const std::string& line : got) EXPECT_EQ(line, got[0]);
+  EXPECT_FALSE(got[0].starts_with(' ')) << got[0];
+  EXPECT_FALSE(got[0].ends_with(' ')) << got[0];
+}
+
 TEST_F(RunOnHosts, AFileOrABatchSystemNamesTheHosts) {
   folder.write("hosts", "a slots=2\nb:1 # one\n");
   Job file({"--hostfile", folder.path("hosts"), "--launcher", folder.path("launcher"), "sh", "-c",

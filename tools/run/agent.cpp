@@ -37,7 +37,7 @@ void Agent::open(const JobDescription& job, bool here, PassedOn passed_on) {
   if (here) {
     below.erase(below.begin());
     ranks_.emplace(job_, passed_on, ranks_mask_, keeper_, below.empty() && !had_children_, hear_);
-    hear_({.kind = MessageKind::ready, .host = job_.hosts.front().number, .text = ""});
+    hear_({MessageKind::ready, job_.hosts.front().number, 0, ranks_->reserve_port(), ""});
   }
   // As many groups as may be started from here, one longer than another by one at most.
   const std::size_t groups = std::min(below.size(), static_cast<std::size_t>(job.fan_out));
@@ -55,7 +55,7 @@ void Agent::obey(const Message& command) {
   switch (command.kind) {
     case MessageKind::start:
       for (AgentLink& link : links_) link.send(command);
-      if (ranks_) ranks_->start();
+      if (ranks_) ranks_->start(command.number, command.text);
       break;
     case MessageKind::input:  // rank 0's host is the first of all
       if (ranks_ && job_.hosts.front().first_rank == 0) {

@@ -16,7 +16,8 @@ enum class MessageKind : std::uint32_t {
   alive = 1,  // both ways, now and then: a silent neighbour is lost
   // Commands.
   job,         // text: the job (encode(JobDescription))
-  start,       // start the ranks (of an elastic job: get ready for start_rank)
+  start,       // start the ranks (of an elastic job: get ready for start_rank); number, text: the
+               // port and the address of PyTorch's store (0: none)
   signal,      // number: a signal for all ranks
   input,       // text: for rank 0's standard input; "": its end
   taken,       // host, number: a stream; value: so many bytes of its output have been taken
@@ -25,9 +26,9 @@ enum class MessageKind : std::uint32_t {
   word,        // host; number: rank; text: for it (elastic jobs)
   no_more,     // no process is started any more (elastic jobs)
   // Events.
-  ready,        // host: it could start its ranks now
-  lost,         // host; text: why ("": with the one before), number: so many follow with it
-  started,      // number: rank; value: its process
+  ready,    // host: it could start its ranks now; value: of rank 0's, a port for PyTorch's store
+  lost,     // host; text: why ("": with the one before), number: so many follow with it
+  started,  // number: rank; value: its process
   not_started,  // number: rank; value: errno
   ended,        // number: rank; value: its status, as waitpid() has it
   output,       // host, number: a stream; text: whole lines

@@ -2,6 +2,8 @@
 #include "tools/run/host_ranks.h"
 
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,8 +63,27 @@ void HostRanks::tell(MessageKind kind, int number, int value, std::string text) 
   hear_({kind, share_.number, number, value, std::move(text)});
 }
 
-void HostRanks::start() {
+int HostRanks::reserve_port() {
+  if (share_.first_rank != 0 || job_.elastic) return 0;
+  // Linux lets a listener have the port of a socket that does not listen, where both say that they
+  // use addresses again (servers do, PyTorch's too), and gives the port to nobody who asks for any.
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  socklen_t length = sizeof any;
+  auto* const address = reinterpret_cast<sockaddr*>(&any);
+  const int yes = 1;
+  reserved_port_ = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int fd = reserved_port_.fd();
+  const bool reserved = ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+                        ::bind(fd, address, length) == 0 &&
+                        ::getsockname(fd, address, &length) == 0;
+  return reserved ? ntohs(any.sin_port) : 0;
+}
+
+void HostRanks::start(int store_port, const std::string& store_address) {
   started_ = true;
+  store_port_ = store_port;
+  store_address_ = store_address;
   if (job_.bind_cores) {
     cores_ = choose_cores(share_.ranks);
     if (cores_.empty()) {
@@ -123,6 +144,17 @@ bool HostRanks::start(int index) {
   return true;
 }
 
+/// What torchrun sets, for programs that were made for it.
+std::vector<std::string> HostRanks::torchruns_variables(int index) const {
+  if (store_port_ == 0) return {};
+  return {fmt::format("RANK={}", share_.first_rank + index),
+          fmt::format("WORLD_SIZE={}", job_.size),
+          fmt::format("LOCAL_RANK={}", index),
+          fmt::format("LOCAL_WORLD_SIZE={}", share_.ranks),
+          "MASTER_ADDR=" + store_address_,
+          fmt::format("MASTER_PORT={}", store_port_)};
+}
+
 std::vector<std::string> HostRanks::environment_of(int index, int talk_fd) const {
   // The first of one name counts.
   std::vector<std::string> ours{
@@ -143,13 +175,21 @@ std::vector<std::string> HostRanks::environment_of(int index, int talk_fd) const
     const bool merged = !windows_library_.empty() && variable.starts_with("LD_PRELOAD=");
     if (!merged) ours.push_back(variable);
   }
+  for (std::string& variable : torchruns_variables(index)) {
+    const bool chosen = std::ranges::any_of(job_.variables, [&](const std::string& other) {
+      return other.starts_with(name_in(variable));
+    });
+    if (!chosen) ours.push_back(std::move(variable));
+  }
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const bool is_ours = std::any_of(ours.begin(), ours.end(), [&](const std::string& variable) {
       return text.starts_with(name_in(variable));
     });
-    if (!is_ours) result.emplace_back(text);
+    // A torchrun around this job is not that of its ranks.
+    const bool is_outer = store_port_ != 0 && text.starts_with("TORCHELASTIC_");
+    if (!is_ours && !is_outer) result.emplace_back(text);
   }
   for (std::string& variable : ours) {
     if (talk_fd >= 0 || name_in(variable) != fmt::format("{}=", kElasticVariable)) {

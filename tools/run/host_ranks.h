@@ -19,6 +19,7 @@
 #include "tools/run/rank_output.h"
 #include "tools/run/rank_talk.h"
 #include "tools/spawn.h"
+#include "transport/sockets/socket.h"
 
 namespace tutti {
 
@@ -37,9 +38,13 @@ class HostRanks {
   HostRanks(const JobDescription& job, PassedOn passed_on, const sigset_t& signal_mask,
             Keeper& keeper, bool alone, HearMessage hear);
 
+  /// A port of this host at which rank 0 can serve PyTorch's store; nobody else gets it as long as
+  /// this object lives. 0: rank 0 is not here, or the job is elastic, or the system has none.
+  int reserve_port();
   /// Starts all, or none in an elastic job, where the launcher asks for each one (start_rank). Ends
-  /// early, with the message not_started, where one cannot start.
-  void start();
+  /// early, with the message not_started, where one cannot start. The ranks get the port and the
+  /// address of PyTorch's store, if there is a port.
+  void start(int store_port, const std::string& store_address);
   /// Whether it was one of the ranks.
   bool note_end(pid_t pid, int status);
   /// The commands input, signal, taken, unread, start_rank, word and no_more.
@@ -65,6 +70,7 @@ class HostRanks {
   void tell(MessageKind kind, int number = 0, int value = 0, std::string text = "");
   void tell_output(int stream, std::string lines);
   std::vector<std::string> environment_of(int index, int talk_fd) const;
+  std::vector<std::string> torchruns_variables(int index) const;
   /// False: it cannot be started, which has been told.
   bool start(int index);
   /// Null: it is another host's.
@@ -83,6 +89,9 @@ class HostRanks {
   Keeper& keeper_;
   const bool alone_;
   const HearMessage hear_;
+  FileDescriptor reserved_port_;
+  int store_port_ = 0;
+  std::string store_address_;
   std::vector<Rank> ranks_;
   std::vector<Rank> before_;  // processes of the same ranks, which have ended
   std::vector<cpu_set_t> cores_;

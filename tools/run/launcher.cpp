@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -80,11 +81,15 @@ class LaunchedJob {
     const bool has_here = here != job_.hosts.end();
     if (has_here) here_ = static_cast<std::size_t>(here->number);
     several_ = job_.hosts.size() > 1 || !has_here;
+    const std::string& first = job_.hosts.front().name;
     const bool passes_output = several_ || job_.tag;
     const bool rank_0_is_here = has_here && here->first_rank == 0;
     passes_input_ = !rank_0_is_here || InputReader::is_terminal();
     job_.id = to_string(
         serve_rendezvous(Rounds::many, several_ ? meeting_place_for(job_.hosts) : MeetingPlace()));
+    store_address_ = rank_0_is_here
+                         ? host_text(protocol::decode(unique_id_from_string(job_.id)).address)
+                         : first.substr(first.find('@') + 1);
     if (has_here) std::rotate(job_.hosts.begin(), here, here + 1);
     agent_.open(job_, has_here, {passes_input_, passes_output});
   }
@@ -94,7 +99,7 @@ class LaunchedJob {
     if (started_ || end_.has_begun() || !ranks_.all_hosts_answered()) return;
     started_ = !in_trouble_;
     if (!started_) return end_.begin_without_ranks(kHostLost);
-    tell(MessageKind::start);
+    agent_.obey({MessageKind::start, -1, store_port_, 0, store_address_});
     if (elastic_) elastic_->start();
   }
 
@@ -121,6 +126,7 @@ class LaunchedJob {
     switch (event.kind) {
       case MessageKind::ready:
         ranks_.host_in(event).answered = true;
+        if (event.value > 0 && event.value <= UINT16_MAX) store_port_ = event.value;
         return;
       case MessageKind::lost:
         return lost(ranks_.host_in(event), event);
@@ -358,7 +364,9 @@ class LaunchedJob {
   JobRanks ranks_;
   JobStreams streams_;
   std::vector<pollfd> polls_;
-  bool several_ = false;             // hosts, or another one than this
+  bool several_ = false;  // hosts, or another one than this
+  int store_port_ = 0;    // of PyTorch's store, at rank 0's host; 0: none
+  std::string store_address_;
   bool passes_input_ = false;        // rank 0 does not inherit it
   std::optional<std::size_t> here_;  // this host's number, if it has ranks
 

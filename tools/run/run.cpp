@@ -47,6 +47,8 @@ constexpr const char* kFooter =
     "Each rank finds TUTTI_RANK, TUTTI_SIZE and TUTTI_UNIQUE_ID in its environment, and its "
     "number\n"
     "among the ranks of its host and how many those are in TUTTI_LOCAL_RANK and TUTTI_LOCAL_SIZE.\n"
+    "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are there as\n"
+    "torchrun sets them, unless -x does or the job is elastic.\n"
     "Standard input goes to rank 0, signals go to all ranks. When a rank fails, tutti run ends "
     "the\n"
     "others 2 s later. With --keep-going they go on: tutti run reports each failure at once, and\n"

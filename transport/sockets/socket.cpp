@@ -266,11 +266,26 @@ ReadResult read_more(const FileDescriptor& socket, std::span<std::byte> bytes,
   return ReadResult::whole;
 }
 
-std::int64_t peer_user(const FileDescriptor& socket) {
+namespace {
+
+std::optional<ucred> peer(int socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
-  if (::getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return -1;
-  return credentials.uid;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+    return std::nullopt;
+  return credentials;
+}
+
+}  // namespace
+
+std::int64_t peer_user(const FileDescriptor& socket) {
+  const auto credentials = peer(socket.fd());
+  return credentials ? std::int64_t{credentials->uid} : -1;
+}
+
+pid_t peer_process(int socket) {
+  const auto credentials = peer(socket);
+  return credentials ? credentials->pid : 0;
 }
 
 }  // namespace tutti

@@ -5,6 +5,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/un.h>
 
 #include <chrono>
@@ -112,5 +113,8 @@ ReadResult read_more(const FileDescriptor& socket, std::span<std::byte> bytes,
 
 /// The user at the other end of a connected unix socket; -1 when the system does not say.
 std::int64_t peer_user(const FileDescriptor& socket);
+/// The process there, when it began to listen or connected: 0 when the system does not say, or it
+/// cannot be seen from here.
+pid_t peer_process(int socket);
 
 }  // namespace tutti
