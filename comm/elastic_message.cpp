@@ -12,13 +12,6 @@ namespace {
 
 constexpr std::string_view kKindNames[] = {"offer", "wanted", "members"};
 
-std::string_view take_word(std::string_view& text) {
-  const std::size_t end = std::min(text.find(' '), text.size());
-  const std::string_view word = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return word;
-}
-
 }  // namespace
 
 std::string encode(const ElasticMessage& message) {

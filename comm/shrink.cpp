@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <optional>
-#include <sstream>
+#include <string_view>
 
 #include "core/error.h"
+#include "core/number.h"
 #include "core/wait.h"
 
 namespace tutti {
@@ -49,11 +50,15 @@ struct Word {
 
   static Word from(const std::string& text, int ranks) {
     Word word;
-    std::istringstream in(text);
-    int rank = 0;
     // A number that is cut off at the end of a long text has no mark.
-    for (char mark = 0; in >> rank && in.get(mark);) {
-      if (rank < 0 || rank >= ranks) continue;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::size_t digits = rest.find_first_not_of("0123456789");
+      const auto number = parse_number<int>(rest.substr(0, digits));
+      if (digits == std::string_view::npos || !number) break;
+      const int rank = *number;
+      const char mark = rest[digits];
+      rest.remove_prefix(digits + 1);
+      if (rank >= ranks) continue;
       if (mark != kExcluded && mark != kBoth && mark != kLost) break;
       if (mark != kLost) word.excluded.push_back(rank);
       if (mark != kExcluded) word.lost.push_back(rank);

@@ -9,11 +9,11 @@
 #include <fstream>
 #include <functional>
 #include <initializer_list>
-#include <sstream>
 #include <string_view>
 
 #include "core/error.h"
 #include "core/host.h"
+#include "core/number.h"
 
 namespace tutti {
 namespace {
@@ -23,20 +23,17 @@ std::uint64_t sum_of(const std::string& path, std::initializer_list<std::string_
   std::uint64_t sum = 0;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    std::istringstream fields(line);
-    std::string word;
-    std::uint64_t number = 0;
-    if (!(fields >> word >> number)) continue;
-    if (std::find(words.begin(), words.end(), word) != words.end()) sum += number;
+    std::string_view rest = line;
+    const std::string_view word = take_word(rest);
+    const auto number = parse_number<std::uint64_t>(take_word(rest));
+    if (number && std::find(words.begin(), words.end(), word) != words.end()) sum += *number;
   }
   return sum;
 }
 
 /// The one number of a file; `otherwise` where it has none ("max").
 std::uint64_t number_in_file(const std::string& path, std::uint64_t otherwise) {
-  std::ifstream file(path);
-  std::uint64_t number = 0;
-  return file >> number ? number : otherwise;
+  return parse_number<std::uint64_t>(trimmed(first_line(path))).value_or(otherwise);
 }
 
 /// Where control groups say what they have: both versions of the interface.

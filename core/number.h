@@ -1,6 +1,10 @@
 // Numbers from text.
+//
+// Streams are no way to them: `stream >> number` reads by the program's locale, in which "12 3" may
+// be one number, as a space or a comma may stand between thousands.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <concepts>
@@ -9,6 +13,15 @@
 #include <system_error>
 
 namespace tutti {
+
+/// Takes the first word off `text`, which blanks, tabs and line ends surround; "": there is none.
+inline std::string_view take_word(std::string_view& text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  const std::string_view word = text.substr(0, text.find_first_of(kSpace));
+  text.remove_prefix(word.size());
+  return word;
+}
 
 /// All of `text` as a number of type T, in its range; a minus sign may begin it where T has one.
 /// Nothing for any other text, or for what is not finite. `base`: of integers.

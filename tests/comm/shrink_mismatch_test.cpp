@@ -1,12 +1,14 @@
 // Ranks that exclude different ranks from what they shrink to, and ranks that come late to it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/communicator.h"
+#include "tests/support/grouping_locale.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti {
@@ -14,6 +16,19 @@ namespace {
 
 using test::error_of;
 using test::run_thread_ranks;
+
+TEST(ShrinkMismatch, IsNoneWhereTheProgramsLocaleSeparatesThousands) {
+  const test::GroupingLocale locale;
+  for (const std::vector<int>& excluded : {std::vector{4}, {0, 4}, {1, 2, 3}, {}}) {
+    run_thread_ranks(5, [&](Communicator& c) {
+      if (c.rank() == 2) c.abort();
+      if (std::ranges::count(excluded, c.rank()) > 0) return;
+      Communicator rest = c.shrink(excluded);
+      rest.barrier();
+      EXPECT_EQ(rest.size(), 5 - static_cast<int>(excluded.size()));
+    });
+  }
+}
 
 TEST(ShrinkMismatch, OfWhatShrinkExcludesIsNamed) {
   const auto shrink = [](Communicator& c, const std::vector<int>& excluded) {

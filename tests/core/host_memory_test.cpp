@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "tests/support/address_space.h"
+#include "tests/support/grouping_locale.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thread_ranks.h"
 
@@ -49,6 +50,19 @@ TEST_F(HostMemoryTest, IsTheHostsWhereNoGroupHasALimit) {
     EXPECT_EQ(look().total, 72 * kGiB);
     EXPECT_EQ(look().available, 46 * kGiB);
   }
+}
+
+TEST_F(HostMemoryTest, DoesNotDependOnTheProgramsLocale) {
+  write("proc/self/cgroup", "0::/job\n");
+  write("sys/fs/cgroup/job/memory.max", "34359738368\n");
+  write("sys/fs/cgroup/job/memory.current", "32212254720\n");
+  write("sys/fs/cgroup/job/memory.stat", "anon 1\ninactive_file 3221225472\nslab 7\n");
+  const HostMemory before = look();
+  const test::GroupingLocale locale;
+  const HostMemory m = look();
+  EXPECT_EQ(m.total, before.total);
+  EXPECT_EQ(m.available, before.available);
+  EXPECT_EQ(m.total, 40 * kGiB);
 }
 
 TEST_F(HostMemoryTest, IsWhatTheTightestGroupLeaves) {

@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <memory>
 #include <sstream>
 #include <system_error>
 
 #include "core/error.h"
+#include "core/host.h"
+#include "core/number.h"
 #include "core/settings.h"
 #include "transport/verbs/gid.h"
 
@@ -73,9 +74,8 @@ double gigabits_of(const ibv_port_attr& attributes) {
 }
 
 int numa_node_of(const ibv_device& device) {
-  int node = -1;
-  std::ifstream(std::string(device.ibdev_path) + "/device/numa_node") >> node;
-  return node;
+  const std::string node = first_line(std::string(device.ibdev_path) + "/device/numa_node");
+  return parse_number<int>(trimmed(node)).value_or(-1);
 }
 
 VerbsPort port_of(ibv_context* context, const ibv_device_attr& limits, std::uint8_t number) {

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "core/number.h"
 #include "transport/network/wire_choice.h"
 #include "transport/verbs/verbs_endpoint.h"
 
@@ -18,11 +20,11 @@ constexpr unsigned kMayLock = 14;  // CAP_IPC_LOCK
 
 bool has_capability(unsigned number) {
   std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word != "CapEff:") continue;
-    std::uint64_t set = 0;
-    status >> std::hex >> set;
-    return (set >> number & 1) != 0;
+  for (std::string line; std::getline(status, line);) {
+    std::string_view rest = line;
+    if (take_word(rest) != "CapEff:") continue;
+    const auto set = parse_number<std::uint64_t>(take_word(rest), 16);
+    return set && (*set >> number & 1) != 0;
   }
   return false;
 }
