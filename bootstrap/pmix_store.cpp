@@ -23,6 +23,7 @@
 #include "bootstrap/pmix_abi.h"
 #include "core/background.h"
 #include "core/error.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 namespace {
@@ -173,6 +174,7 @@ class PmixStore final : public LauncherStore {
       return false;
     };
     if (!begun_) {
+      occupy_standard_descriptors();
       if (!done("PMIx_Init", [&] { return call.init(&self_, nullptr, 0); })) return;
       begun_ = true;
     }

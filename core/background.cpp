@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 #include "core/fork.h"
 #include "core/log.h"
 
@@ -61,7 +62,7 @@ class Threads {
       throw Error(ErrorCode::aborted,
                   "the thread " + std::string(name) + " is not started: the process is exiting");
     }
-    if (stop_fd_ < 0) stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (stop_fd_ < 0) stop_fd_ = above_standard(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (stop_fd_ < 0) throw_system_error("making an eventfd for the thread " + std::string(name));
     workers_.remove_if([](Worker& worker) {
       if (!worker.finished.load(std::memory_order_acquire)) return false;

@@ -2,7 +2,11 @@
 #include "core/error.h"
 
 #include <cerrno>
+#include <new>
 #include <system_error>
+
+#include "core/as_error.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 
@@ -32,7 +36,19 @@ std::string_view name(ErrorCode code) {
 
 void throw_system_error(const std::string& what, int error_number) {
   if (error_number == 0) error_number = errno;
-  throw Error(ErrorCode::system, what + ": " + std::generic_category().message(error_number));
+  std::string text = what + ": " + std::generic_category().message(error_number);
+  if (error_number == EMFILE) text += "; " + out_of_descriptors();
+  throw Error(ErrorCode::system, text);
+}
+
+Error as_error(const std::exception& thrown) {
+  if (const auto* const error = dynamic_cast<const Error*>(&thrown)) return *error;
+  if (dynamic_cast<const std::bad_alloc*>(&thrown) == nullptr) {
+    return {ErrorCode::internal, thrown.what()};
+  }
+  return {ErrorCode::system,
+          "there is no memory left for this process: its limit (`ulimit -v`) or that of its "
+          "container is too low, or the host has no more"};
 }
 
 }  // namespace tutti

@@ -18,11 +18,13 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 #include "core/fork.h"
 #include "core/host_memory.h"
 #include "core/window_heap.h"
@@ -87,7 +89,7 @@ void refuse_more_than_there_is(std::size_t bytes, std::size_t before) {
 /// New memory, of whole pages; not in the registry yet.
 Entry make(std::size_t rounded) {
   check_file_limit(rounded);
-  const int fd = memfd_create("tutti-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int fd = above_standard(memfd_create("tutti-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd < 0) refuse_window(rounded, errno);
   void* base = MAP_FAILED;
   // Sealed, so that no process that maps it can be made to fault.
@@ -106,9 +108,10 @@ Entry make(std::size_t rounded) {
 // With the mutex held:
 const Entry& add(Registry& r, Entry w) {
   w.id = r.next_id++;
+  const Entry& added = r.by_base.insert_or_assign(w.base, w).first->second;
   if (!w.heap) r.bytes += w.bytes;
   r.changes.fetch_add(1, std::memory_order_release);
-  return r.by_base.insert_or_assign(w.base, w).first->second;
+  return added;
 }
 void remove(Registry& r, const Entry& w) {
   r.by_base.erase(w.base);
@@ -271,7 +274,13 @@ void* allocate(std::size_t bytes) {
   refuse_more_than_there_is(bytes, before);
   const Entry w = make((bytes + page - 1) / page * page);
   const std::lock_guard lock(r.mutex);
-  add(r, w);
+  try {
+    add(r, w);
+  } catch (const std::bad_alloc&) {
+    munmap(w.base, w.bytes);
+    close(w.fd);
+    refuse_window(w.bytes, ENOMEM);
+  }
   return w.base;
 }
 
@@ -309,17 +318,24 @@ std::span<std::byte> register_memory(void* pointer, std::size_t bytes) {
            "anonymous mmap(), and no stack");
   }
   Entry w = make(end - begin);
-  if (!copy(SYS_pwrite64, w.fd, base, w.bytes) || !replace(base, w.base, w.bytes)) {
-    const int why = errno;
-    munmap(w.base, w.bytes);
-    close(w.fd);
-    refuse_window(w.bytes, why);
-  }
+  std::byte* const made = w.base;
   w.base = base;
   w.registered = true;
-  add(r, w);
-  r.registered[pointer] = base;
-  return {base, w.bytes};
+  int why = ENOMEM;
+  try {
+    r.registered[pointer] = base;
+    add(r, w);
+    if (copy(SYS_pwrite64, w.fd, base, w.bytes) && replace(base, made, w.bytes)) {
+      return {base, w.bytes};
+    }
+    why = errno;
+    remove(r, w);
+  } catch (const std::bad_alloc&) {  // nothing has changed
+  }
+  r.registered.erase(pointer);
+  munmap(made, w.bytes);
+  close(w.fd);
+  refuse_window(w.bytes, why);
 }
 
 void unregister_memory(void* pointer) noexcept {
@@ -391,7 +407,7 @@ WindowMemory duplicate_window(const void* pointer, std::uint32_t id) {
   if (after == r.by_base.begin()) return {};
   WindowMemory w = std::prev(after)->second;
   if (w.id != id) return {};
-  w.fd = fcntl(w.fd, F_DUPFD_CLOEXEC, 0);
+  w.fd = above_standard(fcntl(w.fd, F_DUPFD_CLOEXEC, 0));
   if (w.fd < 0) throw_system_error("a window's descriptor cannot be duplicated", errno);
   return w;
 }

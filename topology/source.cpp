@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 #include "core/number.h"
 
 namespace tutti::topology {
@@ -46,7 +47,7 @@ class Counter : public pugi::xml_tree_walker {
 
 std::string read_file(const std::string& path) {
   // Not blocking: a named pipe that nobody writes to is to be refused, not waited for.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = above_standard(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd < 0) refuse(fmt::format("cannot open {}: {}", printable(path), std::strerror(errno)));
   struct stat status {};
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/file_descriptor.h"
 #include "core/number.h"
 #include "topology/source.h"
 
@@ -26,7 +27,7 @@ bool before(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string SysfsTree::all(const std::string& path) const {
-  const int fd = open((root_ + path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = above_standard(open((root_ + path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd < 0) return "";
   std::string text;
   char part[4096];

@@ -1,5 +1,6 @@
 #include "bindings/nccl/log.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/nccl.h"
+#include "core/file_descriptor.h"
 
 extern char** environ;
 
@@ -73,7 +75,10 @@ std::FILE* file_from_environment() {
       --c;  // not ours; also the end of the text
     }
   }
-  std::FILE* file = std::fopen(name.c_str(), "w");
+  // The program's own text must not get there, where its standard output is closed.
+  const int fd =
+      above_standard(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  std::FILE* file = fd < 0 ? nullptr : ::fdopen(fd, "w");
   if (file == nullptr) return stdout;
   std::setvbuf(file, nullptr, _IOLBF, BUFSIZ);  // a reader sees lines while the program runs
   return file;

@@ -1,6 +1,7 @@
 // See future.h.
 #include "bindings/python/future.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <sys/eventfd.h>
@@ -11,6 +12,7 @@
 #include <cstdint>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 
 namespace tutti::python {
 
@@ -58,10 +60,10 @@ nb::any PythonFuture::result() {
 }
 
 int PythonFuture::descriptor() {
-  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const int fd = above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (fd < 0) throw_system_error("eventfd");
   // Its own: it may be written after the caller has closed that one.
-  const int own = dup(fd);
+  const int own = fcntl(fd, F_DUPFD_CLOEXEC, fd);
   try {
     if (own < 0) throw_system_error("dup");
     future_.on_ready([own] {

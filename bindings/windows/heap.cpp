@@ -41,9 +41,14 @@ int make_memfd(std::size_t bytes) {
   int fd = memfd_create("tutti-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return -1;
   // Programs choose low numbers themselves (`exec 3>file` in a shell), which closes what was there.
-  if (const int high = fcntl(fd, F_DUPFD_CLOEXEC, kFirstDescriptor); high >= 0) {
+  // Where none so high may be had, then at least not that of standard output, which may be closed.
+  for (const int first : {kFirstDescriptor, STDERR_FILENO + 1}) {
+    if (fd >= first) break;
+    const int high = fcntl(fd, F_DUPFD_CLOEXEC, first);
+    if (high < 0) continue;
     close(fd);
     fd = high;
+    break;
   }
   // Sealed, so that no process that maps it can be made to fault.
   if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 &&

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 
 namespace tutti::parallel {
 namespace {
@@ -321,7 +322,7 @@ void TensorFile::map() {
     }
     refuse(std::generic_category().message(error));
   };
-  const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = above_standard(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   if (fd < 0 || ::fstat(fd, &status) != 0) {
     const int error = errno;

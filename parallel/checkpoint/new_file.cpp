@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 
 namespace tutti::parallel {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 }  // namespace
 
 NewFile::NewFile(std::string path) : path_(std::move(path)), early_(early_name(path_)) {
-  fd_ = ::open(early_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666);
+  fd_ = above_standard(::open(early_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666));
   if (fd_ < 0) fail(early_, "cannot create");
 }
 
@@ -59,7 +60,8 @@ bool NewFile::commit() {
 }
 
 void sync_folder(const std::string& path) {
-  const int dir = ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int dir =
+      above_standard(::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (dir < 0) fail(path, "cannot open");
   const int failed = ::fsync(dir) == 0 ? 0 : errno;
   ::close(dir);

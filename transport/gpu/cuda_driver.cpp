@@ -1,6 +1,7 @@
 #include "transport/gpu/cuda_driver.h"
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 namespace {
@@ -39,6 +40,7 @@ CudaDriver load() {
   find(d.unmap, TUTTI_NAME(cuMemUnmap));
   find(d.set_access, TUTTI_NAME(cuMemSetAccess));
   find(d.get_access, TUTTI_NAME(cuMemGetAccess));
+  occupy_standard_descriptors();
   if (const CUresult result = d.init(0); result != CUDA_SUCCESS) {
     throw Error(ErrorCode::system, "the CUDA driver does not start: " + d.text(result));
   }

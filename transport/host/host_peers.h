@@ -165,7 +165,7 @@ class HostPeers : WindowObserver {
   /// failed may free its memory while others still read it. They find zeros there as soon as a
   /// thread of this rank hears of it.
   std::shared_ptr<SharedMemory> find_window(int peer, std::uint32_t id);
-  /// Why a window that has come cannot be had; "": it has not come, or can be had.
+  /// Why a window cannot be had; "": it has not come yet, or can be had.
   std::string window_trouble(int peer, std::uint32_t id);
   /// Takes in what peers have sent, and sends on what they did not take, without waiting.
   void drain();

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/as_error.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/log.h"
@@ -31,12 +31,9 @@ constexpr auto kKilledWithin = std::chrono::milliseconds(200);
               peer);
 }
 
-std::string out_of_descriptors() {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  return fmt::format(
-      "its process has all the {} file descriptors open that it may have (ulimit -n raises that)",
-      limit.rlim_cur);
+std::string no_room_for_a_call() {
+  return fmt::format("the call of a process of this host cannot be taken: {}",
+                     out_of_descriptors());
 }
 
 struct ProcessMemory {
@@ -64,12 +61,12 @@ void HostPeers::post(Peer& peer, const Message& message, int fd) {
   if (unsent.empty() && try_to_post(peer, message, fd)) return;
   FileDescriptor copy;
   if (message.type == Message::segment) {
-    copy = FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    copy = FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, fd));
     if (!copy) throw_system_error("cannot keep memory for a peer that is not taking it now");
     fd = copy.fd();
   }
-  unsent.push_back({message, fd, std::move(copy)});
   behind_.insert(&peer);
+  unsent.push_back({message, fd, std::move(copy)});
 }
 
 void HostPeers::post_unsent(Peer& peer) {
@@ -167,8 +164,8 @@ void HostPeers::keep(Exchange& exchange, const Message& message, FileDescriptor 
     }
     try {
       window.memory = SharedMemory::map(std::move(fd), message.bytes);
-    } catch (const Error& e) {
-      window.trouble = e.what();
+    } catch (const std::exception& e) {
+      window.trouble = as_error(e).what();
     }
   }
 }
@@ -215,12 +212,7 @@ FileDescriptor HostPeers::find_descriptor(int peer, std::uint64_t key) {
                   number_);
     }
   }
-  if (lacks_descriptors_) {
-    throw Error(
-        ErrorCode::system,
-        fmt::format("the call of a process of this host cannot be taken: {}", out_of_descriptors()),
-        number_);
-  }
+  if (lacks_descriptors_) throw Error(ErrorCode::system, no_room_for_a_call(), number_);
   // A rank that lives calls again, where it has something to say.
   const bool hung_up = p.exchange && p.exchange->in_ended && p.state() != LifeWord::State::alive &&
                        (p.who->pid == 0 || process_has_ended(p.who->pid, p.started));
@@ -332,10 +324,10 @@ void HostPeers::window_freed(std::uint32_t id) noexcept {
   const std::lock_guard lock(mutex_);
   for (auto& [p, peer] : peers_) {
     if (!peer.exchange || peer.exchange->told.erase(id) == 0) continue;
-    std::deque<Unsent>& waiting = peer.exchange->unsent;
-    const auto unsent =
-        std::ranges::find_if(waiting, [&](const Unsent& u) { return u.message.window_id == id; });
     try {
+      std::deque<Unsent>& waiting = peer.exchange->unsent;
+      const auto unsent =
+          std::ranges::find_if(waiting, [&](const Unsent& u) { return u.message.window_id == id; });
       if (unsent != waiting.end()) {
         waiting.erase(unsent);
       } else {
@@ -366,9 +358,11 @@ std::shared_ptr<SharedMemory> HostPeers::find_window(int peer, std::uint32_t id)
 std::string HostPeers::window_trouble(int peer, std::uint32_t id) {
   const std::lock_guard lock(mutex_);
   const Peer& p = at(peer);
-  if (!p.exchange) return "";
-  const auto it = p.exchange->windows.find(id);
-  return it == p.exchange->windows.end() ? "" : it->second.trouble;
+  if (p.exchange) {
+    const auto it = p.exchange->windows.find(id);
+    if (it != p.exchange->windows.end()) return it->second.trouble;
+  }
+  return lacks_descriptors_ ? no_room_for_a_call() : "";
 }
 
 void HostPeers::drain() {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 #include "core/log.h"
 
 namespace tutti {
@@ -171,6 +172,7 @@ NetPlugin::NetPlugin(const Library& library)
       version_(library.version),
       name_(library.table->name),
       file_(library.file) {
+  occupy_standard_descriptors();
   const Log log = hear;
   const Profile profile = ignore_event;
   if (version_ >= 11) {

@@ -69,11 +69,6 @@ bool wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-void FileDescriptor::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 std::optional<SocketAddress> parse_address(std::string_view literal, std::uint16_t port) {
   const std::size_t percent = literal.find('%');
   const std::string text(literal.substr(0, percent));

@@ -1,6 +1,6 @@
-// Sockets as the rendezvous, the id hand-over and the peers of a host use them: an owned
-// descriptor, addresses, and reads and writes of exact sizes that end at a deadline. Every
-// descriptor is close-on-exec and non-blocking; nothing here raises SIGPIPE.
+// Sockets as the rendezvous, the id hand-over and the peers of a host use them: addresses, and
+// reads and writes of exact sizes that end at a deadline. Every descriptor is close-on-exec and
+// non-blocking; nothing here raises SIGPIPE.
 #pragma once
 
 #include <netinet/in.h>
@@ -16,8 +16,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
+#include "core/file_descriptor.h"
 #include "core/wait.h"
 
 namespace tutti {
@@ -30,29 +30,6 @@ int poll_timeout(Deadline deadline);
 /// Whether `fd` became ready for `events` (poll(2)'s) before the deadline. Throws Error(aborted) on
 /// a background thread when the process exits, as do the functions below that wait.
 bool wait_for(int fd, short events, Deadline deadline);
-
-/// An owned file descriptor.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~FileDescriptor() { reset(); }
-
-  int fd() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 /// An IPv4, IPv6 or abstract unix address.
 struct SocketAddress {

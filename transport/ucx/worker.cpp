@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 #include "core/settings.h"
 #include "transport/network/wire_choice.h"
 #include "transport/ucx/ucx_endpoint.h"
@@ -44,6 +45,7 @@ UcxState ucx_state() {
 std::shared_ptr<EndpointMaker> make_ucx_endpoints() { return std::make_shared<UcxWorker>(); }
 
 UcxContext::UcxContext() : ucx(UcxLibrary::get()) {
+  occupy_standard_descriptors();
   ucp_config_t* config = nullptr;
   ucx.check(ucx.config_read(nullptr, nullptr, &config), "reading its configuration");
   const std::unique_ptr<ucp_config_t, decltype(ucx.config_release)> owned(config,

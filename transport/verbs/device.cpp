@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 #include "core/fork.h"
 #include "core/log.h"
 
@@ -52,6 +53,7 @@ std::shared_ptr<VerbsDevice> VerbsDevice::open(const VerbsPort& port) {
 
 VerbsDevice::VerbsDevice(const VerbsPort& port) : port_(port), generation_(process_generation()) {
   prepare_for_forks();
+  occupy_standard_descriptors();
   context_.reset(open_context(port));
   domain_.reset(ibv_alloc_pd(context_.get()));
   if (domain_ == nullptr) throw_verbs_error(port_, "ibv_alloc_pd", errno);
