@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -20,7 +21,10 @@ namespace tutti {
 namespace {
 
 constexpr rlim_t kOtherDescriptors = 64;  // that the process has, beside those of the ranks
-constexpr std::size_t kMostFailed = 64;   // so many failures of meetings by number are kept
+// For so long it may lack descriptors: the program may close some, and strangers, who may have
+// them, are sent away by then.
+constexpr std::chrono::seconds kInTrouble(6);
+constexpr std::size_t kMostFailed = 64;  // so many failures of meetings by number are kept
 
 std::string peer_name(const FileDescriptor& socket) {
   SocketAddress address;
@@ -52,9 +56,18 @@ RendezvousMeetings::Clock::time_point RendezvousMeetings::next_wake() const {
 }
 
 void RendezvousMeetings::expire() {
+  in_trouble_since_ =
+      owner_.is_in_trouble() ? std::min(in_trouble_since_, owner_.now()) : Clock::time_point::max();
   for (const auto& meeting : std::vector(meetings_.begin(), meetings_.end())) {
     if (meeting->roll_call) call_the_roll(meeting);
     if (meeting->round.over()) continue;
+    if (owner_.now() - kInTrouble >= in_trouble_since_ &&
+        meeting->round.phase() == RendezvousRound::Phase::joining) {
+      fail(meeting,
+           Error(ErrorCode::system,
+                 fmt::format("rendezvous: some ranks cannot be let in: {}", owner_.trouble())));
+      continue;
+    }
     if (owner_.now() < meeting->round.deadline()) continue;
     meeting->round.expire(owner_.trouble());
     settle(meeting);
@@ -136,10 +149,14 @@ void RendezvousMeetings::join(std::uint64_t who) {
 }
 
 std::shared_ptr<Meeting> RendezvousMeetings::next_meeting(std::uint64_t number) {
-  std::shared_ptr<Meeting>& meeting = joining_[number];
-  if (!meeting) {
-    meeting = std::make_shared<Meeting>();
+  if (const auto known = joining_.find(number); known != joining_.end()) return known->second;
+  const auto meeting = std::make_shared<Meeting>();
+  joining_.emplace(number, meeting);
+  try {
     meetings_.push_back(meeting);
+  } catch (...) {
+    joining_.erase(number);
+    throw;
   }
   return meeting;
 }

@@ -37,6 +37,8 @@ class RendezvousMeetings {
    public:
     virtual ~Owner() = default;
     virtual Clock::time_point now() const = 0;
+    /// Whether somebody waits whom it cannot let in, as trouble() says.
+    virtual bool is_in_trouble() const = 0;
     /// Nobody new comes in.
     virtual bool is_closing() const = 0;
     /// What may keep ranks from coming; "": nothing that is known.
@@ -94,6 +96,7 @@ class RendezvousMeetings {
   std::list<std::shared_ptr<Meeting>> meetings_;  // that are not over
   // By number: meetings with ranks still to come; of a unique id, also one that has failed.
   std::map<std::uint64_t, std::shared_ptr<Meeting>> joining_;
+  Clock::time_point in_trouble_since_ = Clock::time_point::max();  // max: it is not
   std::map<std::uint64_t, Error> failed_;           // appointments, for those that come late
   std::map<std::uint64_t, Appointment> questions_;  // by the member that has asked
 };

@@ -102,6 +102,7 @@ class Server : Reactor::Handler, RendezvousMeetings::Owner {
   // --- what the meetings ask and tell ---
 
   Clock::time_point now() const override { return now_; }
+  bool is_in_trouble() const override { return waiting_room_.is_in_trouble(); }
   bool is_closing() const override { return closing_; }
   const std::string& trouble() const override { return waiting_room_.trouble(); }
   void watch_roll_call(const FileDescriptor& descriptor) override {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <random>
 
 #include "bootstrap/environment.h"
@@ -11,6 +12,8 @@
 #include "comm/impl.h"
 #include "comm/shrink.h"
 #include "comm/started_calls.h"
+#include "core/as_error.h"
+#include "core/fork.h"
 #include "core/settings.h"
 #include "core/wait.h"
 #include "transport/gpu/gpu_memory.h"
@@ -43,14 +46,14 @@ Communicator::Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this != &other) {
-    destroy();
+    leave();
     impl_ = std::move(other.impl_);
   }
   return *this;
 }
-Communicator::~Communicator() { destroy(); }
+Communicator::~Communicator() { leave(); }
 
-Communicator Communicator::from_environment(const Options& options) {
+Communicator Communicator::from_environment(const Options& options) try {
   options.check();
   if (setting_integer(kElasticVariable) >= 0) {
     throw Error(ErrorCode::invalid_usage,
@@ -64,13 +67,18 @@ Communicator Communicator::from_environment(const Options& options) {
   Communicator made = create(id.id, placement.rank, placement.size, options);
   forget(id);
   return made;
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
-Communicator Communicator::create(const UniqueId& id, int rank, int size, const Options& options) {
+Communicator Communicator::create(const UniqueId& id, int rank, int size,
+                                  const Options& options) try {
   check_rank(rank, size);
   options.check();
   const Options mine = with_gpu(options);
   return Communicator(std::make_unique<Impl>(open_session(id, rank, size, mine), mine));
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 std::vector<Communicator> Communicator::create_local(int size, const Options& options) {
@@ -78,7 +86,7 @@ std::vector<Communicator> Communicator::create_local(int size, const Options& op
   return create_local(std::vector<Options>(static_cast<std::size_t>(size), options));
 }
 
-std::vector<Communicator> Communicator::create_local(const std::vector<Options>& options) {
+std::vector<Communicator> Communicator::create_local(const std::vector<Options>& options) try {
   check_rank(0, static_cast<int>(options.size()));
   std::vector<Options> each;
   for (const Options& o : options) {
@@ -91,13 +99,15 @@ std::vector<Communicator> Communicator::create_local(const std::vector<Options>&
     all.push_back(Communicator(std::make_unique<Impl>(std::move(sessions[r]), each[r])));
   }
   return all;
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 int Communicator::rank() const { return impl().group->rank(); }
 int Communicator::size() const { return impl().group->size(); }
 std::string Communicator::transports() const { return impl().group->transports(); }
 
-void Communicator::run(const Call& call) {
+void Communicator::run(const Call& call) try {
   Impl& i = impl();
   i.check_process();
   if (group_is_open()) {
@@ -108,9 +118,11 @@ void Communicator::run(const Call& call) {
   // A kernel's failure is the cause of what follows from it, also where nobody has looked yet.
   if (i.team) i.team->note_failure(*i.group);
   i.run_now(call);
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
-void Communicator::run(const Call& call, void* stream) {
+void Communicator::run(const Call& call, void* stream) try {
   Impl& i = impl();
   i.check_process();
   check_on_device(i, call);
@@ -118,9 +130,11 @@ void Communicator::run(const Call& call, void* stream) {
   i.or_tell([&] { i.check_not_to_itself(call); });
   const DeviceCallOn one{&i, &call, stream};
   run_on_device({&one, 1});
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
-Future Communicator::start(const Call& call) {
+Future Communicator::start(const Call& call) try {
   Impl& i = impl();
   i.or_tell([&] {
     i.check(call);
@@ -132,6 +146,8 @@ Future Communicator::start(const Call& call) {
   }
   i.check_only_caller();
   return Future(i.started_calls().start(call));
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 void Communicator::withdraw(const Future& recv) {
@@ -234,7 +250,7 @@ const Options& Communicator::options() const { return impl().options; }
 
 Communicator Communicator::split(int color, int key) { return split(color, key, options()); }
 
-Communicator Communicator::split(int color, int key, const Options& options) {
+Communicator Communicator::split(int color, int key, const Options& options) try {
   Impl& i = impl();
   refuse_to_meet("split()");
   i.or_tell([&] { options.check(); });
@@ -276,19 +292,23 @@ Communicator Communicator::split(int color, int key, const Options& options) {
     return Communicator(i.part(chosen, std::move(keys), id, options));
   } catch (const Error& e) {
     // A rank has given up on another one; all of this communicator hear in a moment why.
-    const auto soon =
-        deadline_after(e.rank() < 0 ? std::chrono::seconds(1) : std::chrono::seconds(0));
+    const bool is_own = e.code() == ErrorCode::system;  // a reason of this rank's
+    const auto soon = deadline_after(std::chrono::seconds(e.rank() < 0 && !is_own ? 1 : 0));
     wait_until(soon, [&] { return i.group->liveness().failed(); });
-    if (e.rank() < 0 && i.group->liveness().failed()) i.group->liveness().throw_failure();
+    if (e.rank() < 0 && !is_own && i.group->liveness().failed()) {
+      i.group->liveness().throw_failure();
+    }
     throw;
   }
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 Communicator Communicator::shrink(std::span<const int> excluded) {
   return shrink(excluded, options());
 }
 
-Communicator Communicator::shrink(std::span<const int> excluded, const Options& options) {
+Communicator Communicator::shrink(std::span<const int> excluded, const Options& options) try {
   Impl& i = impl();
   i.check_process();
   refuse_to_meet("shrink()");
@@ -337,9 +357,11 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
   // Every survivor can compute them, so that nothing has to be exchanged.
   for (const int r : survivors) keys.push_back(mix(mix(i.group->key(r), who), times));
   return Communicator(i.part(survivors, std::move(keys), id, options));
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
-void Communicator::use_plan(std::string_view text) {
+void Communicator::use_plan(std::string_view text) try {
   Impl& i = impl();
   i.check_process();
   i.wait_for_started();
@@ -354,6 +376,8 @@ void Communicator::use_plan(std::string_view text) {
   }
   i.forget_calls();  // they refer to the plan that is replaced
   i.plans.use(std::move(ready));
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 std::optional<Error> Communicator::error() const {
@@ -376,9 +400,18 @@ void Communicator::abort(std::string_view reason) {
 }
 
 void Communicator::destroy() {
-  if (impl_ && group_is_open()) leave_after_group(std::move(impl_));
+  if (impl_ && !impl_->group->is_inherited()) impl_->check_only_caller();
+  leave();
+}
+
+void Communicator::leave() noexcept {
+  if (!impl_) return;
+  if (!impl_->end_caller("destroys the communicator")) {
+    return abandon(std::shared_ptr<Impl>(std::move(impl_)));
+  }
+  if (group_is_open()) return leave_after_group(std::move(impl_));
   // A callback may have the last hold of it, but cannot wait.
-  if (impl_ && impl_->started && is_engine_thread() && !impl_->group->is_inherited()) {
+  if (impl_->started && is_engine_thread() && !impl_->group->is_inherited()) {
     impl_->started->destroy_when_idle(impl_);
   }
   impl_.reset();

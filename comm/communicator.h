@@ -173,7 +173,9 @@ class Communicator : public TypedCalls<Communicator> {
   Communicator();  // empty
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  ~Communicator();  // destroy(), without throwing
+  /// As destroy(). Where another thread is in a blocking call of this rank, that call fails with
+  /// `aborted`, on all ranks, and this waits for its end.
+  ~Communicator();
 
   int rank() const;
   int size() const;
@@ -353,7 +355,8 @@ class Communicator : public TypedCalls<Communicator> {
   /// Makes every rank's present and future operations on this communicator fail. From any thread.
   void abort(std::string_view reason = "");
   /// Leaves: waits for this rank's own operations, then frees everything. Does not wait for others.
-  /// Inside of a group(), the rank leaves when the group has ended.
+  /// Inside of a group(), the rank leaves when the group has ended. Throws invalid_usage, and has
+  /// done nothing, while another thread is in a blocking call of this rank: abort() ends that.
   void destroy();
   explicit operator bool() const { return impl_ != nullptr; }
 
@@ -370,6 +373,7 @@ class Communicator : public TypedCalls<Communicator> {
  private:
   friend class TypedCalls<Communicator>;
   explicit Communicator(std::unique_ptr<Impl> impl);
+  void leave() noexcept;
   [[noreturn]] void refuse_size(const char* call, const char* buffer, std::size_t has,
                                 std::size_t each, std::size_t ranks);
   std::unique_ptr<Impl> impl_;

@@ -103,6 +103,7 @@ void Engine::take(std::vector<Job*>& pending) {
   {
     const std::lock_guard lock(mutex_);
     if (std::this_thread::get_id() != thread_.get_id()) return;  // another one is there already
+    taken_.reserve(members_.size());
     more_.store(false, std::memory_order_relaxed);
     for (StartedCalls* member : members_) {
       if (member->inbox_.empty() && !member->withdrawing_) continue;

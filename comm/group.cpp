@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <memory_resource>
+#include <new>
 #include <set>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 #include "comm/series.h"
 #include "comm/started_calls.h"
 #include "comm/window_impl.h"
+#include "core/as_error.h"
 #include "core/background.h"
 #include "core/wait.h"
 
@@ -277,7 +279,7 @@ bool leave_group() {
 
 }  // namespace
 
-void group_end() {
+void group_end() try {
   if (open_groups == 0)
     throw Error(ErrorCode::invalid_usage, "group_end() without a group_start() on this thread");
   if (!leave_group()) return;
@@ -289,6 +291,8 @@ void group_end() {
   // The next group's memory.
   closed.calls.clear();
   if (open_group().calls.empty()) open_group().calls = std::move(closed.calls);
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 void group_drop() {

@@ -8,8 +8,11 @@
 #include "comm/device_call.h"
 #include "comm/started_calls.h"
 #include "comm/window_impl.h"
+#include "core/as_error.h"
 #include "core/fork.h"
+#include "core/log.h"
 #include "core/settings.h"
+#include "core/wait.h"
 #include "core/window_memory.h"
 
 namespace tutti {
@@ -118,6 +121,20 @@ void Communicator::Impl::throw_second_caller() const {
                           "let them start() their calls, one after the other, or give each a "
                           "communicator of its own (split())",
                           group->rank()));
+}
+
+bool Communicator::Impl::end_caller(const char* does) {
+  constexpr auto kPatience = std::chrono::seconds(5);
+  // acquire: pairs with ~OnlyCaller().
+  const auto is_over = [&] { return !has_caller.load(std::memory_order_acquire); };
+  if (group->is_inherited() || is_over()) return true;
+  end(fmt::format("rank {} {} while another thread of it is in a call", group->rank(), does));
+  if (wait_until(deadline_after(kPatience), is_over, OnStop::goes_on)) return true;
+  log().warn(
+      "rank {} {} while another thread of it is in a call, which does not end: its memory "
+      "stays",
+      group->rank(), does);
+  return false;
 }
 
 void Communicator::Impl::check(const Call& call) const {
@@ -383,9 +400,14 @@ std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<i
   try {
     return std::make_unique<Impl>(
         open_subsession(*group, its_geometry, membership, std::move(its_ranks), mine), mine);
-  } catch (const Error& e) {
+  } catch (const std::exception& thrown) {
+    const Error e = as_error(thrown);
+    // The others may wait for this rank.
+    const bool is_lost = e.code() == ErrorCode::peer_lost && e.rank() >= 0 &&
+                         static_cast<std::size_t>(e.rank()) < ranks.size();
+    group->refuse(id, is_lost ? ranks[static_cast<std::size_t>(e.rank())] : -1);
     // It counts the ranks of a communicator that has not come to be; the caller knows this one.
-    if (e.rank() < 0 || static_cast<std::size_t>(e.rank()) >= ranks.size()) throw;
+    if (e.rank() < 0 || static_cast<std::size_t>(e.rank()) >= ranks.size()) throw Error(e);
     const int culprit = ranks[static_cast<std::size_t>(e.rank())];
     const std::string with = culprit == group->rank() ? "" : fmt::format(" with rank {}", culprit);
     throw Error(e.code(),

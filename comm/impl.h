@@ -16,6 +16,7 @@
 #include "comm/kept_call.h"
 #include "comm/session.h"
 #include "comm/window.h"
+#include "core/as_error.h"
 #include "device/gpus.h"
 #include "device/team.h"
 #include "transport/far_windows.h"
@@ -36,12 +37,6 @@ struct PreparedCall {
   Binding binding;         // signature included
   HostAgreement windows;   // whether its buffers lie there
 };
-
-/// What was thrown, as an Error.
-inline Error as_error(const std::exception& thrown) {
-  const auto* const error = dynamic_cast<const Error*>(&thrown);
-  return error != nullptr ? *error : Error(ErrorCode::internal, thrown.what());
-}
 
 struct Communicator::Impl {
   Impl(Session session, const Options& options);
@@ -73,7 +68,8 @@ struct Communicator::Impl {
       impl.check_only_caller();
       impl.has_caller.store(true, std::memory_order_relaxed);
     }
-    ~OnlyCaller() { impl_.has_caller.store(false, std::memory_order_relaxed); }
+    // release: a thread that waits for the end of the call frees what it has used (end_caller()).
+    ~OnlyCaller() { impl_.has_caller.store(false, std::memory_order_release); }
     OnlyCaller(const OnlyCaller&) = delete;
     OnlyCaller& operator=(const OnlyCaller&) = delete;
     bool is_of(const Impl& impl) const { return &impl == &impl_; }
@@ -81,6 +77,10 @@ struct Communicator::Impl {
    private:
     Impl& impl_;
   };
+  /// Before what a blocking call of another thread uses is freed: makes the communicator fail,
+  /// where there is one, and waits for its end. `does`: this thread ("destroys the communicator").
+  /// False: it has not ended in time, so nothing may be freed.
+  bool end_caller(const char* does);
   /// Throws if the communicator has failed, or the call is wrong. Starts nothing.
   void check(const Call& call) const;
   /// Runs `check` of a call on memory of the host. It leaves the error for the other ranks: they

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <utility>
 
 #include "bootstrap/meeting_place.h"
@@ -13,6 +14,7 @@
 #include "comm/engine.h"
 #include "comm/impl.h"
 #include "comm/session.h"
+#include "core/as_error.h"
 #include "core/settings.h"
 #include "transport/sockets/own_addresses.h"
 
@@ -54,10 +56,12 @@ Communicator Communicator::alone(const Options& options) {
   return std::move(create_local(1, options).front());
 }
 
-std::string Communicator::handle() const {
+std::string Communicator::handle() const try {
   const Impl& i = impl();
   i.check_process();
   return i.membership->meeting_point().handle().text();
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 Communicator Communicator::reconfigure(std::span<const std::string> handles, std::uint64_t number) {
@@ -65,7 +69,7 @@ Communicator Communicator::reconfigure(std::span<const std::string> handles, std
 }
 
 Communicator Communicator::reconfigure(std::span<const std::string> handles, std::uint64_t number,
-                                       const Options& options) {
+                                       const Options& options) try {
   Impl& i = impl();
   i.check_process();
   refuse_to_meet("reconfigure()");
@@ -84,11 +88,13 @@ Communicator Communicator::reconfigure(std::span<const std::string> handles, std
   i.end(fmt::format("rank {} was reconfigured (number {}): it goes on in another communicator",
                     rank(), number));
   return Communicator(std::move(next));
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 Communicator Communicator::grow(const UniqueId& id, int size) { return grow(id, size, options()); }
 
-Communicator Communicator::grow(const UniqueId& id, int size, const Options& options) {
+Communicator Communicator::grow(const UniqueId& id, int size, const Options& options) try {
   Impl& i = impl();
   i.check_process();
   refuse_to_meet("grow()");
@@ -102,6 +108,8 @@ Communicator Communicator::grow(const UniqueId& id, int size, const Options& opt
   const Options mine = i.inherited(options);
   return Communicator(
       std::make_unique<Impl>(open_session(id, rank(), size, mine, i.membership), mine));
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 void Communicator::Impl::end(const std::string& why) {

@@ -180,10 +180,14 @@ const ReadyPlan& Plans::get(const Signature& call, std::size_t bytes, Access acc
         request.root = root;
         request.scales = scales;
         request.in_order = in_order;
-        plan = ready(algorithm, request, in_order ? subtrees_ : on_gpus ? gpu_layouts_ : layouts_);
+        auto made = ready(algorithm, request,
+                          in_order  ? subtrees_
+                          : on_gpus ? gpu_layouts_
+                                    : layouts_);
         if (collective == Collective::all_to_all_v && algorithm.windows) {
-          plan->of_short_blocks = &get(call, bytes, Access::none);
+          made->of_short_blocks = &get(call, bytes, Access::none);
         }
+        plan = std::move(made);
       }
       return plan.get();
     };

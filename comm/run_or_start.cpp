@@ -1,11 +1,13 @@
 // A blocking call of a communicator that several threads share: it runs on the thread that makes
 // it, and moves to the engine when it waits while another thread wants the communicator.
 #include <atomic>
+#include <new>
 #include <utility>
 
 #include "comm/impl.h"
 #include "comm/series.h"
 #include "comm/started_calls.h"
+#include "core/as_error.h"
 
 namespace tutti {
 namespace {
@@ -49,7 +51,7 @@ Future Communicator::Impl::run_or_start(const Call& call, const std::atomic<int>
   }
 }
 
-Future Communicator::run_or_start(const Call& call, const std::atomic<int>& wanted) {
+Future Communicator::run_or_start(const Call& call, const std::atomic<int>& wanted) try {
   Impl& i = impl();
   i.check_process();
   if (group_is_open() || is_engine_thread()) {
@@ -59,6 +61,8 @@ Future Communicator::run_or_start(const Call& call, const std::atomic<int>& want
   if (i.has_started()) return start(call);
   if (i.team) i.team->note_failure(*i.group);
   return i.run_or_start(call, wanted);
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 void Communicator::wake() const {

@@ -13,6 +13,7 @@
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "comm/session_card.h"
+#include "core/as_error.h"
 #include "core/background.h"
 #include "core/log.h"
 #include "core/settings.h"
@@ -166,8 +167,8 @@ Session meet_and_connect(const MeetingCall& call, const Options& options,
     network = network_for(*membership, place.address, options);
     mine = card_of(geometry_of(options, call.rank), *membership->host_peers, network.get(),
                    place.secret, options);
-  } catch (const Error& error) {
-    refuse_rendezvous(call.id, call.rank, call.size, error, call.reunion);
+  } catch (const std::exception& e) {
+    refuse_rendezvous(call.id, call.rank, call.size, as_error(e), call.reunion);
     throw;
   }
   const Roster roster = rendezvous(call.id, call.rank, call.size, protocol::bytes_of(mine),

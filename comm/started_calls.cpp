@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/impl.h"
+#include "core/as_error.h"
 #include "core/background.h"
 #include "core/wait.h"
 
@@ -130,13 +131,35 @@ void StartedCalls::take_back(std::vector<Job*>& pending) {
   });
 }
 
+void StartedCalls::add(const StartedCallPointer& call) {
+  const SeriesKey key = call->key();
+  auto series = series_.find(key);
+  if (series == series_.end()) {
+    series = series_.emplace(key, std::make_unique<StartedSeries>(*this, impl_, key)).first;
+  }
+  const bool starts = series->second->is_empty();
+  if (starts) starting_.push_back(series->second.get());
+  try {
+    series->second->add(call);
+  } catch (...) {
+    if (starts) starting_.pop_back();
+    throw;
+  }
+}
+
 void StartedCalls::begin(std::vector<Job*>& pending) {
-  for (StartedCallPointer& call : arrived_) {
-    const SeriesKey key = call->key();
-    std::unique_ptr<StartedSeries>& series = series_[key];
-    if (!series) series = std::make_unique<StartedSeries>(*this, impl_, key);
-    if (series->is_empty()) starting_.push_back(series.get());
-    series->add(std::move(call));
+  for (const StartedCallPointer& call : arrived_) {
+    try {
+      add(call);
+    } catch (const std::exception& e) {  // the other ranks wait for it
+      std::optional<Error> why;
+      try {
+        impl_.fail_with(as_error(e));
+      } catch (const std::exception& failure) {
+        why = as_error(failure);
+      }
+      call->complete(std::move(why));
+    }
   }
   arrived_.clear();
   for (StartedSeries* const series : starting_) {

@@ -39,9 +39,9 @@ class StartedSeries final : public Series {
 
   StartedCalls& owner() const { return owner_; }
   bool is_empty() const { return calls_.empty(); }
-  void add(StartedCallPointer call) {
+  void add(const StartedCallPointer& call) {
+    calls_.push_back(call);
     keeps_ = call->condition;
-    calls_.push_back(std::move(call));
   }
   /// Starts the first call, or goes on with it; false if there is nothing to run.
   bool run_first();
@@ -96,6 +96,7 @@ class StartedCalls {
   friend class Engine;
 
   // For the engine's thread:
+  void add(const StartedCallPointer& call);
   /// Puts `arrived_` into series, and the series that begin into `pending`.
   void begin(std::vector<Job*>& pending);
   /// Takes withdrawn calls out of `pending`.

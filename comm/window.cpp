@@ -6,14 +6,17 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <random>
 #include <span>
 #include <utility>
 
 #include "collectives/execute/host/peer_memory.h"
 #include "comm/window_impl.h"
+#include "core/as_error.h"
 #include "core/asymmetric_fence.h"
 #include "core/background.h"
+#include "core/fork.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/wait.h"
@@ -136,7 +139,9 @@ SignalBoard Window::Impl::board_of(int r, const Card& card) const {
                         std::min(end, deadline_after(std::chrono::milliseconds(50)))));
     } catch (const Error& e) {
       group.liveness().throw_if_failed();
-      if (e.code() == ErrorCode::aborted || std::chrono::steady_clock::now() >= end) throw;
+      // A peer that is gone may still make the communicator fail, which says more.
+      const bool may_change = e.code() == ErrorCode::timed_out || e.code() == ErrorCode::peer_lost;
+      if (!may_change || std::chrono::steady_clock::now() >= end) throw;
     }
   }
 }
@@ -195,7 +200,7 @@ void Window::Impl::agree(std::span<const std::uint32_t> errors,
               who);
 }
 
-Window Communicator::window(void* memory, std::size_t bytes) {
+Window Communicator::window(void* memory, std::size_t bytes) try {
   Impl& i = impl();
   i.or_tell([&] {
     i.check({});
@@ -210,12 +215,16 @@ Window Communicator::window(void* memory, std::size_t bytes) {
     }
   });
   return Window(i.open_window(memory, bytes));
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
-Window Communicator::window(std::size_t bytes) {
+Window Communicator::window(std::size_t bytes) try {
   Impl& i = impl();
   i.or_tell([&] { i.check({}); });
   return Window(i.open_window(nullptr, bytes));
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 std::shared_ptr<Window::Impl> Communicator::Impl::open_window(void* memory, std::size_t bytes) {
@@ -306,13 +315,17 @@ Window::Impl& Window::impl() const {
 }
 
 void Window::end() noexcept {
-  if (const std::shared_ptr<Impl> impl = std::move(impl_)) impl->end();
+  std::shared_ptr<Impl> impl = std::move(impl_);
+  if (!impl) return;
+  if (!impl->ended && !impl->comm->end_caller("ends a window")) return abandon(std::move(impl));
+  impl->end();
 }
 
 void Window::close() {
   Impl& i = impl();
   if (group_is_open())
     throw Error(ErrorCode::invalid_usage, "close() of a window inside a group()");
+  if (!i.ended && !i.comm->group->is_inherited()) i.comm->check_only_caller();
   std::exception_ptr error;
   try {
     if (i.ended) {

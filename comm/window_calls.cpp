@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "comm/started_calls.h"
 #include "comm/window_conditions.h"
 #include "comm/window_impl.h"
+#include "core/as_error.h"
 #include "core/asymmetric_fence.h"
 
 namespace tutti {
@@ -240,11 +242,13 @@ std::byte* Window::map(int peer) const {
   return i.peers[static_cast<std::size_t>(peer)].memory;
 }
 
-void Window::run(const WindowCall& call) {
+void Window::run(const WindowCall& call) try {
   Impl& i = impl();
   i.check(call);
   if (group_is_open()) return keep_for_group(impl_, call);
   i.run(call);
+} catch (const std::bad_alloc& e) {
+  throw as_error(e);
 }
 
 Future Window::run_or_start(const WindowCall& call, const std::atomic<int>& wanted) {

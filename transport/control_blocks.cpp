@@ -33,25 +33,25 @@ Failure absence(const Members& members, int rank, bool died) {
 
 std::optional<Failure> absence_elsewhere(const Members& members, Network* network) {
   if (network == nullptr) return std::nullopt;
-  for (const int member : network->gone()) {
+  for (const auto& [member, end] : network->gone()) {
     const int rank = members.rank_of(member);
-    if (rank >= 0) return absence(members, rank, true);
+    if (rank < 0) continue;
+    if (end.how == Departure::refused) return refusal_here(members, rank, end.why);
+    return absence(members, rank, true);
   }
   return std::nullopt;
+}
+
+Failure refusal_here(const Members& members, int rank, const std::string& why) {
+  return {ErrorCode::system, members.rank(),
+          fmt::format("rank {} cannot hold the connection to rank {} ({}): {}", members.rank(),
+                      rank, members.process_text(rank), why)};
 }
 
 ControlBlocks::ControlBlocks(const Members& members, Network* network, std::size_t bytes,
                              std::size_t mapped, Deadline deadline)
     : members_(members), network_(network), blocks_(static_cast<std::size_t>(members.size())) {
-  try {
-    get_segment(bytes, mapped, deadline);
-  } catch (const Error& e) {
-    const bool died = e.code() == ErrorCode::peer_lost && e.rank() >= 0;
-    const int because_of = died ? members_.member(e.rank()) : -1;
-    members_.host_peers().refuse(members_.id(), because_of);
-    if (network_ != nullptr) network_->refuse(members_.id(), because_of);
-    throw;
-  }
+  get_segment(bytes, mapped, deadline);
   if (!members_.one_host()) {
     copies_ = std::make_unique<RingMemory>(blocks_.size() * sizeof(ControlBlock));
   }

@@ -65,5 +65,7 @@ class ControlBlocks {
 Failure absence(const Members& members, int rank, bool died);
 /// The absence of a rank of another host that is lost; none: all may come.
 std::optional<Failure> absence_elsewhere(const Members& members, Network* network);
+/// This rank cannot hold the connection to rank `rank` (Departure::refused); `why` is a sentence.
+Failure refusal_here(const Members& members, int rank, const std::string& why);
 
 }  // namespace tutti

@@ -189,19 +189,32 @@ void FarWindows::Reader::give_signal(const WindowTarget& target) {
 }
 
 FarWindows::FarWindows(RankGroup& group) : group_(group) {
-  for (int r = 0; r < group.size(); ++r) {
-    if (group.same_host(r)) continue;
-    Wire& wire = group.network()->wire(group.member(r));
-    Doorbell& doorbell = group.control().doorbell;
-    writers_[r] = std::make_unique<FarWriter>(wire, group.id(), group.shape(), doorbell);
-    auto reader = std::make_unique<Reader>(*this, r);
-    InLink& link = wire.in({group.id(), kWindowChannel}, group.shape(), *reader);
-    readers_[r] = {&wire, &link, std::move(reader)};
+  try {
+    for (int r = 0; r < group.size(); ++r) {
+      if (!group.same_host(r)) connect(r);
+    }
+  } catch (...) {
+    stop_taking();
+    throw;
   }
 }
 
-FarWindows::~FarWindows() {
-  for (auto& [peer, incoming] : readers_) incoming.wire->stop_taking(*incoming.link);
+void FarWindows::connect(int r) {
+  Wire& wire = group_.network()->wire(group_.member(r));
+  Doorbell& doorbell = group_.control().doorbell;
+  writers_[r] = std::make_unique<FarWriter>(wire, group_.id(), group_.shape(), doorbell);
+  Incoming& incoming = readers_[r];
+  incoming.reader = std::make_unique<Reader>(*this, r);
+  incoming.wire = &wire;
+  incoming.link = &wire.in({group_.id(), kWindowChannel}, group_.shape(), *incoming.reader);
+}
+
+FarWindows::~FarWindows() { stop_taking(); }
+
+void FarWindows::stop_taking() {
+  for (auto& [peer, incoming] : readers_) {
+    if (incoming.link != nullptr) incoming.wire->stop_taking(*incoming.link);
+  }
 }
 
 void FarWindows::open(std::uint64_t key, WindowTarget target) {

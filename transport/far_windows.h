@@ -121,10 +121,12 @@ class FarWindows {
     bool in_window_ = false;  // all of it, as its head says
   };
   struct Incoming {
-    Wire* wire;
-    InLink* link;
+    Wire* wire = nullptr;
+    InLink* link = nullptr;  // null: nothing comes yet
     std::unique_ptr<Reader> reader;
   };
+  void connect(int peer);
+  void stop_taking();
 
   RankGroup& group_;
   std::mutex mutex_;  // of:

@@ -34,6 +34,7 @@ class HostTree {
   /// -1: it is none of this communicator.
   int rank_of(int member) const { return members_.rank_of(member); }
   std::string member_text(int member) const { return members_.member_text(member); }
+  const Members& members() const { return members_; }
 
   /// Rank `rank`, of another host, will not answer any more.
   void mark_gone(int rank);

@@ -82,6 +82,15 @@ std::string Liveness::lost_text(int rank, const std::string& why, std::string_vi
 
 void Liveness::check_peers(std::string_view doing) {
   members_.host_peers().drain();
+  if (hosts_ && network_->is_closed()) {
+    fail(
+        {ErrorCode::system, members_.rank(),
+         fmt::format("rank {}: descriptors that Tutti has opened are closed, which it noticed "
+                     "while {}: a program closes those that it has opened itself, and not all that "
+                     "there are (closefrom(), close_range())",
+                     members_.rank(), doing)});
+    return;
+  }
   if (hosts_) network_->poll();
   for (const int peer : ending_ranks()) {
     if (has_left(peer)) continue;
@@ -112,6 +121,7 @@ void Liveness::on_left(int, std::uint64_t) { blocks_.ring_here(); }
 void Liveness::on_gone(int rank, Departure how, const std::string& why) {
   // Before all have joined, what that means is decided together.
   if (has_left(rank) || !hosts_->joining().is_decided()) return;
+  if (how == Departure::refused) return fail(refusal_here(members_, rank, why));
   fail({ErrorCode::peer_lost, rank, lost_text(rank, why, diagnostics_.own_doing_text()),
         how == Departure::cut_off});
 }

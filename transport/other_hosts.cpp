@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <exception>
+
+#include "core/as_error.h"
+#include "core/log.h"
+
 namespace tutti {
 
 OtherHosts::OtherHosts(Network& network, HostTree& tree, ControlBlocks& blocks, HostLosses losses,
@@ -15,6 +20,15 @@ OtherHosts::OtherHosts(Network& network, HostTree& tree, ControlBlocks& blocks, 
       joining_(tree, blocks) {}
 
 OtherHosts::~OtherHosts() {
+  try {
+    leave();
+  } catch (const std::exception& e) {
+    log().warn("rank {} cannot tell the other hosts that it leaves: {}", tree_.members().rank(),
+               as_error(e).what());
+  }
+}
+
+void OtherHosts::leave() {
   const auto failure = blocks_.failure();
   const bool lost = failure && failure->code == ErrorCode::peer_lost && failure->rank >= 0 &&
                     joining_.state() == Joining::kFailed;
@@ -58,6 +72,8 @@ void OtherHosts::on_gone(int member, Departure how, const std::string& why) {
     if (!joining_.is_decided()) return on_refused(member, -1);
     return on_left(member, tree_.communicator());
   }
+  // Before it counts as lost, which would say less.
+  if (how == Departure::refused) joining_.object(refusal_here(tree_.members(), rank, why));
   lose(rank, how, why);
   // Also where another rank of this host knew before: it may have died before it could say so.
   events_.on_gone(rank, how, why);

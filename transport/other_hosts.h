@@ -60,6 +60,7 @@ class OtherHosts final : Network::Listener {
   void on_refused(int member, int because_of) override;
   void on_gone(int member, Departure how, const std::string& why) override;
 
+  void leave();
   void on_failure(int rank, const Failure& failure);
   void spread(const Failure& failure, int except);
 

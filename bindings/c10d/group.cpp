@@ -250,7 +250,7 @@ void Backend::leave() {
     const std::lock_guard its(replacing_);
     left = std::exchange(comm_, {});
   }
-  left.destroy();
+  left = Communicator();
   messages_.reset();
 }
 

@@ -27,7 +27,7 @@ void Backend::replace(Communicator next) {
     last = std::exchange(comm_, std::move(next));
     revoked_ = false;
   }
-  last.destroy();  // after the callbacks of its calls
+  last = Communicator();  // after the callbacks of its calls
   messages_.reset();
   sequence_ = 0;
   formed_ = true;

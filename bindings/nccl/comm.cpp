@@ -59,7 +59,8 @@ ncclComm* new_handle(const Config& config, int rank, int size, int device) {
 
 void free_handle(ncclComm& comm) {
   comm.live.store(false, std::memory_order_release);
-  comm.communicator.destroy();
+  // Where a thread is in a call of it, this ends that call.
+  comm.communicator = Communicator();
   {
     const std::lock_guard lock(comm.mutex);
     comm.operators.clear();

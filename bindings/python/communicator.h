@@ -115,7 +115,7 @@ class PythonCommunicator {
   void leave() {
     if (!comm_) return;
     const Waiting waiting;
-    comm_.destroy();
+    comm_ = Communicator();
   }
 
   template <class Fill>

@@ -33,7 +33,7 @@ struct UcxEnd final : Wire::Owner {
             *this, [&](Endpoint::Sink& sink) { return maker->make(sink, peer, -1); },
             maker->lock()) {}
   void on_left(std::uint64_t) override {}
-  void on_closed(const std::string& why) override { why_closed = why; }
+  void on_closed(const std::string& why, bool) override { why_closed = why; }
   void on_polled() override {}
 
   Doorbell doorbell{};

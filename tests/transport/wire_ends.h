@@ -39,7 +39,7 @@ struct End final : Wire::Owner {
   explicit End(const Wire::MakeEndpoint& make, std::mutex* lock = nullptr)
       : wire(*this, make, lock) {}
   void on_left(std::uint64_t group) override { left.push_back(group); }
-  void on_closed(const std::string& why) override {
+  void on_closed(const std::string& why, bool) override {
     is_closed = true;
     why_closed = why;
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/address_space.h"
 #include "tests/transport/networks.h"
 
 namespace tutti {
@@ -57,6 +58,32 @@ TEST_P(Wires, CreditThatIsNotMissedIsNoWork) {
   ASSERT_TRUE(try_send(out, 0, 8));
   ASSERT_TRUE(ends.until([&] { return try_receive(in, 0, 8); }));
   EXPECT_TRUE(ends.until([&] { return !ends.b.wire.has_work(); }, 2s));
+}
+
+/// Not by either end; and with memory it is made as if nothing had been.
+TEST_P(Wires, ALinkThatGetsNoMemoryIsNoLink) {
+  TwoEnds ends(*network);
+  const ConnectionShape shape{16, std::uint32_t{1} << 20, 4};
+  {
+    const AddressSpace little(std::size_t{1} << 20);
+    EXPECT_THROW(ends.a.out(0, shape), Error);
+    EXPECT_THROW(ends.b.in(0, shape), Error);
+  }
+  for (End* const end : {&ends.a, &ends.b}) {
+    EXPECT_EQ(end->wire.ring_bytes(1), 0U);
+    end->wire.release_rings(1);
+  }
+  OutLink& out = ends.a.out(0, shape);
+  InLink& in = ends.b.in(0, shape);
+  ASSERT_TRUE(try_send(out, 7, 100'000));
+  ASSERT_TRUE(ends.until([&] { return try_receive(in, 7, 100'000); }));
+  {
+    const AddressSpace little(std::size_t{1} << 20);
+    EXPECT_THROW(ends.a.out(1, shape), Error);
+  }
+  ends.a.wire.close(1);
+  ends.b.wire.close(1);
+  EXPECT_FALSE(ends.a.is_closed) << ends.a.why_closed;
 }
 
 TEST_P(Wires, LinksShareAWireInBothDirections) {

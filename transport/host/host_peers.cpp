@@ -12,17 +12,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
-#include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/host.h"
+#include "core/number.h"
 #include "core/settings.h"
 #include "transport/host/cma.h"
 
@@ -62,12 +62,10 @@ std::uint64_t start_of(const std::string& process) {
   // The second field is a name, in which anything may stand.
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) return 0;
-  std::istringstream fields(stat.substr(name_end + 1));
-  std::string field;
+  std::string_view fields = std::string_view(stat).substr(name_end + 1);
   constexpr int kBefore = 19;
-  for (int i = 0; i < kBefore && fields >> field; ++i) {
-  }
-  return fields >> field ? std::strtoull(field.c_str(), nullptr, 10) : 0;
+  for (int i = 0; i < kBefore; ++i) take_word(fields);
+  return parse_number<std::uint64_t>(take_word(fields)).value_or(0);
 }
 
 /// The same in processes that see each other under their own ids.
@@ -124,12 +122,13 @@ int HostPeers::add(const HostPeerAddress& address, int job_rank) {
   who->same_process = here && address.process == address_.process;
   who->host_name.assign(address.host_name.data(),
                         strnlen(address.host_name.data(), address.host_name.size()));
-  Peer& peer = peers_[number];
+  Peer peer;
   peer.here = here;
   peer.probe = address.probe;
   peer.started = address.started;
-  numbers_[address.identity] = number;
   peer.who = std::move(who);
+  peers_.emplace(number, std::move(peer));
+  numbers_[address.identity] = number;
   return number;
 }
 

@@ -85,10 +85,7 @@ bool HostPeers::call(Peer& peer) {
   if (!seat.meeting) return false;
   FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) {
-    throw_system_error(
-        fmt::format("rank {}: no socket to pid {}: a process may have only so many "
-                    "file descriptors open (ulimit -n raises that)",
-                    number_, peer.who->pid));
+    throw_system_error(fmt::format("rank {}: no socket to pid {}", number_, peer.who->pid));
   }
   const SocketAddress name = socket_address(seat.socket);
   if (::connect(socket.fd(), name.get(), name.length) != 0 || !is_of_this_user(socket)) {
@@ -115,7 +112,7 @@ void HostPeers::accept_callers(const std::shared_ptr<Meeting>& meeting) {
     }
     FileDescriptor socket(
         ::accept4(meeting->listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    lacks_descriptors_ = !socket && (errno == EMFILE || errno == ENFILE);
+    lacks_descriptors_ = !socket && lacks_descriptors(errno);
     if (!socket) return;
     if (!is_of_this_user(socket)) continue;
     Caller caller{std::move(socket), meeting, Clock::now(), {}};

@@ -27,16 +27,17 @@ std::shared_ptr<SharedMemory> SharedMemory::create(std::string_view label, std::
   check_file_limit(bytes);
   FileDescriptor fd(memfd_create(std::string(label).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw_system_error("cannot create shared memory (memfd_create)");
-  std::byte* data = nullptr;
-  if (ftruncate(fd.fd(), static_cast<off_t>(bytes)) == 0 &&
-      fcntl(fd.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
-    data = map_shared(fd.fd(), mapped);
+  const int file = fd.fd();
+  std::shared_ptr<SharedMemory> memory(
+      new SharedMemory(bytes, mapped, std::make_shared<const FileDescriptor>(std::move(fd))));
+  if (ftruncate(file, static_cast<off_t>(bytes)) == 0 &&
+      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
+    memory->data_ = map_shared(file, mapped);
   }
-  if (data == nullptr) {
+  if (memory->data_ == nullptr) {
     throw_system_error("cannot map " + std::to_string(bytes) + " bytes of shared memory");
   }
-  return std::shared_ptr<SharedMemory>(
-      new SharedMemory(data, bytes, mapped, std::make_shared<const FileDescriptor>(std::move(fd))));
+  return memory;
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::map(FileDescriptor fd, std::size_t bytes,
@@ -51,22 +52,22 @@ std::shared_ptr<SharedMemory> SharedMemory::map(FileDescriptor fd, std::size_t b
     throw Error(ErrorCode::system, "a peer passed memory that is not a sealed memfd of " +
                                        std::to_string(bytes) + " bytes");
   }
-  std::byte* data = map_shared(fd.fd(), mapped);
-  if (data == nullptr) throw_system_error("cannot map a peer's shared memory");
-  return std::shared_ptr<SharedMemory>(new SharedMemory(
-      data, bytes, mapped,
-      stays_open ? std::make_shared<const FileDescriptor>(std::move(fd)) : nullptr));
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(bytes, mapped, nullptr));
+  memory->data_ = map_shared(fd.fd(), mapped);
+  if (memory->data_ == nullptr) throw_system_error("cannot map a peer's shared memory");
+  if (stays_open) memory->file_ = std::make_shared<const FileDescriptor>(std::move(fd));
+  return memory;
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::part(std::size_t offset, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   std::weak_ptr<SharedMemory>& known = parts_[offset];
   if (auto part = known.lock()) return part;
-  std::byte* const data = map_shared(fd(), bytes, offset);
-  if (data == nullptr) {
+  std::shared_ptr<SharedMemory> part(new SharedMemory(bytes, bytes, file_, offset));
+  part->data_ = map_shared(fd(), bytes, offset);
+  if (part->data_ == nullptr) {
     throw_system_error("cannot map " + std::to_string(bytes) + " bytes of shared memory");
   }
-  std::shared_ptr<SharedMemory> part(new SharedMemory(data, bytes, bytes, file_, offset));
   known = part;
   return part;
 }
@@ -88,6 +89,8 @@ void SharedMemory::let_go() noexcept {
   }
 }
 
-SharedMemory::~SharedMemory() { munmap(data_, mapped_); }
+SharedMemory::~SharedMemory() {
+  if (data_ != nullptr) munmap(data_, mapped_);
+}
 
 }  // namespace tutti

@@ -52,11 +52,12 @@ class SharedMemory {
   int fd() const { return file_ ? file_->fd() : -1; }  // -1 once mapped whole from a peer
 
  private:
-  SharedMemory(std::byte* data, std::size_t bytes, std::size_t mapped,
-               std::shared_ptr<const FileDescriptor> file, std::size_t offset = 0)
-      : data_(data), bytes_(bytes), mapped_(mapped), file_(std::move(file)), offset_(offset) {}
+  /// Not mapped yet: what is mapped has an owner from the start.
+  SharedMemory(std::size_t bytes, std::size_t mapped, std::shared_ptr<const FileDescriptor> file,
+               std::size_t offset = 0)
+      : bytes_(bytes), mapped_(mapped), file_(std::move(file)), offset_(offset) {}
 
-  std::byte* data_;
+  std::byte* data_ = nullptr;
   std::size_t bytes_, mapped_;
   std::shared_ptr<const FileDescriptor> file_;
   std::size_t offset_;  // of data_ in it

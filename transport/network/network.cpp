@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/as_error.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/log.h"
@@ -104,6 +105,16 @@ Network::~Network() {
     return;
   }
   if (reactor_ == nullptr) return;
+  try {
+    say_bye();
+  } catch (const std::exception& e) {
+    log().warn("a rank cannot say good-bye to those of other hosts: {}", as_error(e).what());
+  }
+  reactor_->forget(*this);
+  ranks_.clear();  // while all else is still there
+}
+
+void Network::say_bye() {
   // Notes that are still to go, of a failure, say: this rank may have to connect to the peer first.
   const auto is_awaited = [](const auto& r) { return r->is_to_be_awaited(); };
   wait_until(
@@ -119,8 +130,6 @@ Network::~Network() {
   reactor_->forget(*this);  // where one of them was connected meanwhile
   wait_until_delivered(ranks, last_failed_ ? kFarewellInTrouble : kFarewell);
   for (const auto& r : ranks) r->close();
-  ranks.clear();
-  ranks_.clear();  // while all else is still there
 }
 
 NetworkAddress Network::address() const {
@@ -257,21 +266,19 @@ std::shared_ptr<RemoteRank> Network::find_or_make(int member) {
   const KnownPeer& peer = known->second;
   const auto address = peer.address.get();
   if (!address) return nullptr;
-  std::shared_ptr<RemoteRank>& r = ranks_[member];
-  if (!r && leaving_) return nullptr;
-  if (!r) {
-    EndpointMaker& network = maker(peer.route.kind);
-    const auto make = [&](Endpoint::Sink& sink) {
-      return network.make(sink, member, peer.route.port);
-    };
-    r = std::make_shared<RemoteRank>(
-        static_cast<RemoteRank::Owner&>(*this), identity_,
-        RemoteRank::Where{member, peer.identity, peer.key, *address, asked_,
-                          further_ways(further_, local_, peer.address.further, *address)},
-        *protection_, peer.most_streams, data_, make, network.lock());
-    r->wire().set_listening(true);  // as the reactor may
-  }
-  return r;
+  if (const auto made = ranks_.find(member); made != ranks_.end()) return made->second;
+  if (leaving_) return nullptr;
+  EndpointMaker& network = maker(peer.route.kind);
+  const auto make = [&](Endpoint::Sink& sink) {
+    return network.make(sink, member, peer.route.port);
+  };
+  auto r = std::make_shared<RemoteRank>(
+      static_cast<RemoteRank::Owner&>(*this), identity_,
+      RemoteRank::Where{member, peer.identity, peer.key, *address, asked_,
+                        further_ways(further_, local_, peer.address.further, *address)},
+      *protection_, peer.most_streams, data_, make, network.lock());
+  r->wire().set_listening(true);  // as the reactor may
+  return ranks_.emplace(member, std::move(r)).first->second;
 }
 
 std::string Network::carrier_to(int member) {

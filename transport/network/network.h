@@ -126,8 +126,12 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   Wire& wire(int member) { return remote(member).wire(); }
   /// What carries the bytes to rank `member`, for people.
   std::string carrier_to(int member);
+  struct Gone {
+    Departure how;
+    std::string why;
+  };
   /// Those from which nothing more will come, as far as this rank has heard.
-  std::vector<int> gone();
+  std::map<int, Gone> gone();
   /// Whether nothing more will come from `member`, also where only the kernel has heard yet that it
   /// has hung up.
   bool has_hung_up(int member);
@@ -144,6 +148,8 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void wake();
   /// Whether all that may come ends sleep(). Networks other than streams may have to be asked.
   bool hears_all() const { return hears_all_.load(std::memory_order_relaxed); }
+  /// Whether the program has closed descriptors that are this one's.
+  bool is_closed() const;
 
  private:
   /// A process that knows the key, and has not named itself, or is not known yet: its meeting with
@@ -164,10 +170,6 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     int member;
     std::optional<Note> note;  // none: it has left
   };
-  struct Gone {
-    Departure how;
-    std::string why;
-  };
 
   // In the set of arrivals, after the places of the waiting room:
   static constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstUnnamed = kListener + 1;
@@ -184,6 +186,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void on_unanswered(int member) override;
   void on_polled() override;
   void on_moved() override { wake(); }
+  bool cannot_accept() override { return !accepting_ && waiting_room_->is_in_trouble(); }
 
   // network_requests.cpp:
   /// That rank `dialler` dials rank `target`, which cannot dial it; identities.
@@ -206,6 +209,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   /// With listeners_mutex_ held.
   void pass_to(Listener& listener, const Kept& news, std::uint64_t communicator);
 
+  void say_bye();
   RemoteRank& remote(int member);
   /// With mutex_ held; null: it has no address, or this rank is about to leave them all.
   std::shared_ptr<RemoteRank> find_or_make(int member);

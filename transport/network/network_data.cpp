@@ -22,11 +22,13 @@ constexpr auto kShortSleep = 500us;
 }  // namespace
 
 EndpointMaker& Network::maker(WireKind kind) {
-  std::shared_ptr<EndpointMaker>& maker = makers_[kind];
-  if (maker) return *maker;
+  if (const auto known = makers_.find(kind); known != makers_.end()) return *known->second;
   const auto made = wires_.made.find(kind);
-  maker = made != wires_.made.end() ? made->second : make_endpoints(kind);
-  if (maker->descriptor() < 0) return *maker;
+  auto maker = made != wires_.made.end() ? made->second : make_endpoints(kind);
+  const auto keep = [&]() -> EndpointMaker& {
+    return *makers_.emplace(kind, std::move(maker)).first->second;
+  };
+  if (maker->descriptor() < 0) return keep();
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kMakers + static_cast<std::uint64_t>(kind);
@@ -35,7 +37,7 @@ EndpointMaker& Network::maker(WireKind kind) {
   }
   // For children of fork().
   reactor_->watch(maker->descriptor(), 0, *this);
-  return *maker;
+  return keep();
 }
 
 void Network::serve_data() {
@@ -159,6 +161,13 @@ bool Network::arm_makers() {
   const std::lock_guard lock(mutex_);
   for (const auto& [kind, maker] : makers_) armed = maker->arm() && armed;
   return armed;
+}
+
+bool Network::is_closed() const {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kDoorbell;
+  return epoll_ctl(data_.fd(), EPOLL_CTL_MOD, doorbell_.fd(), &event) != 0;
 }
 
 void Network::set_listening() {

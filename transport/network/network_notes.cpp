@@ -3,6 +3,7 @@
 // or after it is over, and is answered.
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "transport/network/network.h"
@@ -30,37 +31,45 @@ void Network::join(std::uint64_t communicator, Listener& listener) {
   for (const auto& [member, end] : gone_) listener.on_gone(member, end.how, end.why);
 }
 
-std::vector<int> Network::gone() {
+std::map<int, Network::Gone> Network::gone() {
   const std::lock_guard lock(listeners_mutex_);
-  std::vector<int> members;
-  for (const auto& [member, end] : gone_) members.push_back(member);
-  return members;
+  return gone_;
 }
 
 bool Network::has_hung_up(int member) {
-  if (std::ranges::count(gone(), member) > 0) return true;
+  if (gone().contains(member)) return true;
   const auto rank = find(member);
   return rank != nullptr && rank->has_hung_up();
 }
 
 void Network::leave(std::uint64_t communicator, bool failed, std::optional<Note> answer) {
+  // Whatever becomes of the rest: nobody tells the listener anything any more, and no link rings
+  // its doorbells.
   const Listener* listener = nullptr;
+  std::exception_ptr error;
   {
     const std::lock_guard lock(listeners_mutex_);
     last_failed_ = failed;
     if (const auto found = listeners_.extract(communicator)) listener = found.mapped();
     early_.erase(communicator);
-    note_over(communicator, std::move(answer));
-  }
-  if (listener == nullptr) return;
-  std::vector<std::shared_ptr<RemoteRank>> ranks;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [member, r] : ranks_) {
-      if (listener->has(member)) ranks.push_back(r);
+    try {
+      note_over(communicator, std::move(answer));
+    } catch (...) {
+      error = std::current_exception();
     }
   }
-  for (const auto& r : ranks) r->wire().close(communicator);
+  for (int last = -1; listener != nullptr;) {
+    std::shared_ptr<RemoteRank> r;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto next = ranks_.upper_bound(last);
+      if (next == ranks_.end()) break;
+      last = next->first;
+      if (listener->has(last)) r = next->second;
+    }
+    if (r != nullptr) r->wire().close(communicator);
+  }
+  if (error) std::rethrow_exception(error);
 }
 
 void Network::note_over(std::uint64_t communicator, std::optional<Note> answer) {

@@ -17,9 +17,10 @@
 
 namespace tutti {
 
-/// How a peer went: it said good-bye; its process ended; or it may well be there, but nothing
-/// comes through, because the network is down or the peer has hung up.
-enum class Departure : std::uint8_t { left, died, cut_off };
+/// How a peer went: it said good-bye; its process ended; it may well be there, but nothing comes
+/// through, because the network is down or the peer has hung up; or this rank itself cannot hold
+/// the connection, because its system refuses it memory or descriptors.
+enum class Departure : std::uint8_t { left, died, cut_off, refused };
 
 class PeerEvents {
  public:

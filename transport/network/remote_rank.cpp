@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <thread>
 
+#include "core/as_error.h"
 #include "core/background.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -266,10 +268,11 @@ void RemoteRank::on_left(std::uint64_t communicator) {
   if (!leaving_.load(std::memory_order_acquire)) owner_.on_left(where_.member, communicator);
 }
 
-void RemoteRank::on_closed(const std::string& why) {
+void RemoteRank::on_closed(const std::string& why, bool refused_here) {
   {
     const std::lock_guard lock(wire_mutex_);
     why_wire_closed_ = why;
+    wire_refused_here_ = refused_here;
     wire_closed_at_ = Clock::now();
   }
   wire_closed_.store(true, std::memory_order_release);
@@ -282,8 +285,11 @@ void RemoteRank::end(Departure how, const std::string& why, bool may_live) {
     if (is_gone()) return;
     if (is_up() && may_live) {
       // The peer is to know why this rank hangs up.
-      notes_.push_back(framed(Frame::bye, 0, 0, std::as_bytes(std::span(why))));
-      flush_notes();
+      try {
+        notes_.push_back(framed(Frame::bye, 0, 0, std::as_bytes(std::span(why))));
+        flush_notes();
+      } catch (const std::bad_alloc&) {  // then it hears that the connection broke
+      }
     }
     cut();
   }
@@ -340,7 +346,7 @@ void RemoteRank::close() {
 
 // --- The reactor's calls -------------------------------------------------------------------------
 
-void RemoteRank::on_events(int fd, std::uint32_t events) {
+void RemoteRank::on_events(int fd, std::uint32_t events) try {
   bool control = false, data = false;
   {
     const std::lock_guard lock(mutex_);
@@ -365,6 +371,11 @@ void RemoteRank::on_events(int fd, std::uint32_t events) {
   wire_.drive();
   const std::lock_guard lock(mutex_);
   if (wire_.abilities().streams > 0) note_end_of_data(fd);
+} catch (const std::exception& e) {
+  const Error error = as_error(e);
+  if (error.code() != ErrorCode::system) throw;
+  // What has come is lost, and nothing can follow it.
+  end(Departure::refused, error.what(), true);
 }
 
 std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
@@ -390,8 +401,8 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
       // Where the peer has closed it or is gone, the control stream ends too, and knows better why.
       if (!why_wire_closed_.empty() && now - wire_closed_at_ >= kLastData &&
           !tutti::has_hung_up(streams_[kControl].fd())) {
-        how = Departure::cut_off;
-        why = fmt::format("is lost ({})", why_wire_closed_);
+        how = wire_refused_here_ ? Departure::refused : Departure::cut_off;
+        why = wire_refused_here_ ? why_wire_closed_ : fmt::format("is lost ({})", why_wire_closed_);
       }
     }
     if (data_ended_ && !closed && !ended_ && !heard_bye_) {
@@ -417,7 +428,7 @@ std::optional<Reactor::Time> RemoteRank::on_tick(Reactor::Time now) {
     }
   }
   if (how) {
-    end(*how, why, may_live || *how == Departure::cut_off);
+    end(*how, why, may_live || *how == Departure::cut_off || *how == Departure::refused);
     return std::nullopt;
   }
   if (asks) owner_.on_unanswered(where_.member);

@@ -68,6 +68,8 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
     virtual void on_polled() = 0;
     /// Something has come over the wire, or what was left to be sent over it has gone.
     virtual void on_moved() = 0;
+    /// Whether connections wait that this rank cannot accept now, for lack of descriptors.
+    virtual bool cannot_accept() = 0;
   };
 
   struct Where {
@@ -127,7 +129,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::optional<Reactor::Time> on_tick(Reactor::Time now) override;
   bool on_exit() override;
   void on_left(std::uint64_t communicator) override;
-  void on_closed(const std::string& why) override;
+  void on_closed(const std::string& why, bool refused_here) override;
   void on_polled() override;
   void on_moved() override { owner_.on_moved(); }
 
@@ -207,9 +209,12 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   Attempt ours_, theirs_;
   std::array<Stream, kStreams> streams_;
   Reactor::Time dialled_{}, ticked_{}, asked_{};
-  std::chrono::nanoseconds unanswered_{};     // for so long, as far as this process has run
+  // For so long, as far as this process has run, no dial was answered, and this process had no
+  // descriptor for the connection.
+  std::chrono::nanoseconds unanswered_{}, lacking_{};
   std::string why_unanswered_;                // of the last dial that failed
   bool turned_away_ = false;                  // that dial was
+  bool lacks_descriptors_ = false;            // this process did, for the last dial
   std::deque<std::vector<std::byte>> notes_;  // unsent
   std::size_t note_sent_ = 0;                 // bytes of the first
   std::vector<std::byte> heard_;              // of the control stream, up to a part of a frame
@@ -234,6 +239,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   std::atomic<bool> wire_closed_{false};
   std::mutex wire_mutex_;
   std::string why_wire_closed_;
+  bool wire_refused_here_ = false;
   Reactor::Time wire_closed_at_{};
 };
 

@@ -31,16 +31,19 @@ constexpr auto kAskOthers = 300ms, kAskOthersAgain = 500ms;
 // For how long a host may turn dials away: a firewall may do that in one direction alone, and the
 // rank dial once it is asked; but one that has died is to be known within a second.
 constexpr std::chrono::duration<double> kTurnedAway{0.7};
+// For how long this process may lack descriptors: the program may close some.
+constexpr std::chrono::duration<double> kLacking{2};
 
 }  // namespace
 
 void RemoteRank::connect() {
   const std::lock_guard lock(mutex_);
   if (state_.load(std::memory_order_relaxed) != State::idle) return;
-  state_.store(State::connecting, std::memory_order_release);
   ticked_ = Clock::now();
-  if (!is_ready(theirs_)) dial();
+  // First: the ticks go on with it where the rest throws.
   reactor_.keep_awake(*this, ticked_ + kDialAgain);
+  state_.store(State::connecting, std::memory_order_release);
+  if (!is_ready(theirs_)) dial();
 }
 
 void RemoteRank::dial() {
@@ -48,6 +51,7 @@ void RemoteRank::dial() {
     ++ours_.number;
   }
   const auto now = Clock::now();
+  lacks_descriptors_ = false;
   for (std::uint32_t s = 0; s < streams(); ++s) {
     StreamCandidate& c = ours_.streams[s];
     if (c && (now - dialled_ < kDialAfresh || c.is_answered())) continue;
@@ -123,6 +127,7 @@ void RemoteRank::advance(Attempt& attempt, std::uint32_t stream) {
 
 void RemoteRank::has_failed(const StreamCandidate& dialled) {
   turned_away_ = dialled.is_turned_away();
+  lacks_descriptors_ = dialled.lacks_descriptors();
   why_unanswered_ = dialled.why();
   // Where it has chosen the other connection, it refuses this one.
   if (!dialled.is_refused() || is_ready(theirs_)) return;
@@ -278,6 +283,13 @@ Reactor::Time RemoteRank::keep_dialling(Reactor::Time now, bool& asks) {
   std::chrono::duration<double> limit = setting_seconds("TUTTI_PEER_TIMEOUT");
   if (limit.count() > 0) limit += kDialAfresh;
   if (turned_away_ && (limit.count() == 0 || limit > kTurnedAway)) limit = kTurnedAway;
+  const bool lacks = lacks_descriptors_ || owner_.cannot_accept();
+  lacking_ = lacks ? lacking_ + passed : 0ns;
+  if (lacking_ > (limit.count() > 0 ? std::min(limit, kLacking) : kLacking)) {
+    ended_ = now - kLastData;
+    end_ = {Departure::refused, out_of_descriptors()};
+    return now;
+  }
   if (limit.count() > 0 && unanswered_ > limit) {
     ended_ = now - kLastData;
     end_ = {turned_away_ ? Departure::died : Departure::cut_off, why_unreached(limit)};

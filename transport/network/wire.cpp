@@ -119,33 +119,41 @@ bool Wire::reaches(const std::byte* memory, std::size_t bytes) {
 
 OutLink& Wire::out(const LinkName& name, const ConnectionShape& shape, Doorbell& owner) {
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<OutLink>& link = outs_[name];
-  if (link) return *link;
+  if (const auto known = outs_.find(name); known != outs_.end()) return *known->second;
   if (shape.slot_bytes > abilities().most_bytes) {
-    outs_.erase(name);
     throw Error(ErrorCode::system,
                 fmt::format("messages of {} bytes do not go over {}; TUTTI_SLOT_BYTES may be {} at "
                             "most",
                             shape.slot_bytes, carrier(), abilities().most_bytes));
   }
-  link = std::make_unique<OutLink>(*this, ++last_number_, shape, owner);
-  outs_by_number_[link->number()] = link.get();
-  say(Control::open, link->number()).opening = {name, shape.slots, shape.slot_bytes,
-                                                shape.most_full};
+  auto made = std::make_unique<OutLink>(*this, ++last_number_, shape, owner);
+  OutLink& link = *made;
+  const auto entry = outs_.emplace(name, std::move(made)).first;
+  try {
+    outs_by_number_[link.number()] = &link;
+    say(Control::open, link.number()).opening = {name, shape.slots, shape.slot_bytes,
+                                                 shape.most_full};
+  } catch (...) {  // the peer has heard nothing of it
+    outs_by_number_.erase(link.number());
+    outs_.erase(entry);
+    throw;
+  }
   if (needs_answer()) push();
   if (settle()) owner_.on_moved();
-  return *link;
+  return link;
 }
 
 InLink& Wire::find_or_make_in(const LinkName& name, const ConnectionShape& shape) {
-  std::unique_ptr<InLink>& link = ins_[name];
-  if (!link) link = std::make_unique<InLink>(*this, shape);
-  if (link->shape() != shape) {
+  const auto known = ins_.find(name);
+  if (known == ins_.end()) {
+    return *ins_.emplace(name, std::make_unique<InLink>(*this, shape)).first->second;
+  }
+  if (known->second->shape() != shape) {
     throw Error(
         ErrorCode::mismatch,
         "a rank on another host has links of another shape (TUTTI_SLOTS, TUTTI_SLOT_BYTES)");
   }
-  return *link;
+  return *known->second;
 }
 
 std::size_t Wire::ring_bytes(std::uint64_t communicator) {
@@ -183,8 +191,13 @@ InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, Doorbell& o
 InLink& Wire::in(const LinkName& name, const ConnectionShape& shape, InLink::Taker& taker) {
   const std::lock_guard lock(mutex_);
   InLink& link = find_or_make_in(name, shape);
-  if (!link.set_taker(&taker)) close_with(kNonsense);
-  push();
+  try {
+    if (!link.set_taker(&taker)) close_with(kNonsense);
+    push();
+  } catch (...) {
+    link.set_taker(nullptr);
+    throw;
+  }
   if (settle()) owner_.on_moved();
   return link;
 }
@@ -204,10 +217,14 @@ void Wire::note_freed(InLink& link) {
 void Wire::close(std::uint64_t communicator) {
   const std::lock_guard lock(mutex_);
   const bool peer_left = peer_left_.erase(communicator) > 0;
-  if (!peer_left) left_.insert(communicator);
-  // After all that is published and freed.
-  push();
-  if (started_ && !closed_) push_credits(true);
+  try {
+    if (!peer_left) left_.insert(communicator);
+    // After all that is published and freed.
+    push();
+    if (started_ && !closed_) push_credits(true);
+  } catch (const std::exception& e) {
+    close_with(e);
+  }
   const auto is_of = [&](const auto& link) { return link.first.communicator == communicator; };
   for (auto& [name, link] : outs_) {
     if (name.communicator != communicator) continue;
@@ -239,7 +256,11 @@ void Wire::close(std::uint64_t communicator) {
     std::erase_if(ins_by_number_,
                   [&](const auto& n) { return n.second.communicator == communicator; });
   }
-  queue_left(communicator);
+  try {
+    queue_left(communicator);
+  } catch (const std::exception& e) {
+    close_with(e);
+  }
 }
 
 void Wire::say_left(std::uint64_t communicator) {
@@ -299,12 +320,17 @@ void Wire::note_poll() {
 
 void Wire::take_in(int looks, bool tells, std::unique_lock<std::mutex> lock) {
   if (closed_) return;
-  for (; looks > 0 && !closed_; --looks) {
-    endpoint_->poll();
-    if (!ends_.empty()) settle_ends();
+  try {
+    for (; looks > 0 && !closed_; --looks) {
+      endpoint_->poll();
+      if (!ends_.empty()) settle_ends();
+    }
+    tells = std::exchange(owes_much_, false) || tells;
+    if (has_unsent() || (tells && !owing_.empty())) push();
+  } catch (const std::exception& e) {
+    close_with(e);
+    throw;
   }
-  tells = std::exchange(owes_much_, false) || tells;
-  if (has_unsent() || (tells && !owing_.empty())) push();
   std::vector<std::uint64_t> left;
   left.swap(heard_left_);
   const bool moved = settle();

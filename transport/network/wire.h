@@ -36,6 +36,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/as_error.h"
+#include "core/error.h"
 #include "transport/network/endpoint.h"
 #include "transport/network/remote_link.h"
 
@@ -49,9 +51,10 @@ class Wire final : Endpoint::Sink {
     virtual ~Owner() = default;
     /// The peer sends nothing more in `communicator`; all that it had sent has come.
     virtual void on_left(std::uint64_t communicator) = 0;
-    /// Nothing more will come or go; `why` is empty where the peer has closed it. Called with the
-    /// wire's lock held.
-    virtual void on_closed(const std::string& why) = 0;
+    /// Nothing more will come or go; `why` is empty where the peer has closed it. `refused_here`:
+    /// because the system refuses this process what the wire needs. Called with the wire's lock
+    /// held.
+    virtual void on_closed(const std::string& why, bool refused_here) = 0;
     /// A thread polls after set_listening(true).
     virtual void on_polled() = 0;
     /// Something has come, or what was left to be sent has gone. Called with or without locks.
@@ -247,7 +250,9 @@ class Wire final : Endpoint::Sink {
   RemotePlace exposed_place(const OutLink::Message& message) const;
   /// Whether the peer has ended; then all that was on its way has come.
   bool is_over();
-  void close_with(const std::string& why);
+  void close_with(const std::string& why, bool refused_here = false);
+  /// After an exception: part of what came or was to go is lost, so nothing more can.
+  void close_with(const std::exception& thrown) { close_with(as_error(thrown).what(), true); }
 
   Owner& owner_;
   std::mutex own_mutex_;

@@ -207,17 +207,20 @@ bool Wire::opened(std::uint32_t number, const Control& c) {
     return true;
   }
   const ConnectionShape shape{o.slots, o.slot_bytes, o.most_full};
-  std::unique_ptr<InLink>& link = ins_[o.name];
   // The peer may be ahead of this rank, which asks for it later.
-  if (!link) link = std::make_unique<InLink>(*this, shape);
-  if (link->number() != 0 || link->shape() != shape) return false;
-  link->opened_as(number);
-  ins_by_number_[number] = {link.get(), o.name.communicator};
+  auto known = ins_.find(o.name);
+  if (known == ins_.end()) {
+    known = ins_.emplace(o.name, std::make_unique<InLink>(*this, shape)).first;
+  }
+  InLink& link = *known->second;
+  if (link.number() != 0 || link.shape() != shape) return false;
+  ins_by_number_[number] = {&link, o.name.communicator};
+  link.opened_as(number);
   if (needs_answer()) {
     Control& answer = say(Control::opened, number);
     answer.place = {};
-    if (const MemoryRegion* const region = link->memory()->region.get()) {
-      answer.place.address = reinterpret_cast<std::uintptr_t>(link->memory()->data());
+    if (const MemoryRegion* const region = link.memory()->region.get()) {
+      answer.place.address = reinterpret_cast<std::uintptr_t>(link.memory()->data());
       answer.place.key = region->remote_key();
     }
   }
@@ -281,10 +284,10 @@ void Wire::on_closed(const std::string& why) {
   close_with(over && !abilities().confirms ? "" : why);
 }
 
-void Wire::close_with(const std::string& why) {
+void Wire::close_with(const std::string& why, bool refused_here) {
   if (closed_) return;
   closed_ = true;
-  owner_.on_closed(why);
+  owner_.on_closed(why, refused_here);
 }
 
 }  // namespace tutti

@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <memory>
+#include <new>
+#include <thread>
 #include <vector>
 
 #include "core/background.h"
@@ -56,7 +59,7 @@ void Reactor::hold_across_forks() {
 
 void Reactor::let_go_of_sockets() {
   // The numbers stay in use, so that a handler that closes them later closes nothing else.
-  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  const int nothing = above_standard(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (nothing < 0) return;
   for (const auto& [fd, handler] : watched_) ::dup3(nothing, fd, O_CLOEXEC);
   ::close(nothing);
@@ -68,9 +71,10 @@ Reactor& Reactor::instance() {
   const std::lock_guard lock(s.mutex);
   // A child of fork() has neither the thread nor any of the sockets' ranks.
   if (s.reactor == nullptr || s.generation != process_generation()) {
+    std::unique_ptr<Reactor> made(new Reactor);
+    run_in_background("tutti-reactor", [r = made.get()](int stop_fd) { r->run(stop_fd); });
     s.generation = process_generation();
-    s.reactor = new Reactor;
-    run_in_background("tutti-reactor", [r = s.reactor](int stop_fd) { r->run(stop_fd); });
+    s.reactor = made.release();
   }
   return *s.reactor;
 }
@@ -100,13 +104,19 @@ void Reactor::watch(int fd, std::uint32_t events, Handler& handler) {
   if (epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event) != 0) {
     throw_system_error("watching a socket to another host");
   }
-  const auto [entry, fresh] = watched_.try_emplace(fd, &handler);
-  if (!fresh) {
-    // Its number was another socket's, which was closed without a word.
-    release(entry->second, fd);
-    entry->second = &handler;
+  try {
+    const auto [entry, fresh] = watched_.try_emplace(fd, &handler);
+    if (!fresh) {
+      // Its number was another socket's, which was closed without a word.
+      release(entry->second, fd);
+      entry->second = &handler;
+    }
+    descriptors_[&handler].push_back(fd);
+  } catch (...) {  // else nobody would take its events
+    watched_.erase(fd);
+    epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr);
+    throw;
   }
-  descriptors_[&handler].push_back(fd);
 }
 
 void Reactor::release(Handler* handler, int fd) {
@@ -214,6 +224,8 @@ void Reactor::run(int stop_fd) {
     const int wait = wake_at == Time::max() ? -1 : milliseconds_until(wake_at);
     lock.unlock();
     const int ready = epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), wait);
+    // The program has closed it. The ticks go on, so that the ranks end (Network::is_closed()).
+    if (ready < 0 && errno != EINTR) std::this_thread::sleep_for(kTick);
     lock.lock();
     for (int i = 0; i < ready; ++i) {
       const epoll_event& e = events[static_cast<std::size_t>(i)];
@@ -230,7 +242,10 @@ void Reactor::run(int stop_fd) {
     const auto now = Clock::now();
     if (now >= next_tick && now >= earliest_) {
       next_tick = now + kTick;
-      tick(now);
+      try {
+        tick(now);
+      } catch (const std::bad_alloc&) {  // there may be memory for it in the next one
+      }
     }
     if (!end) continue;
     bool settled = true;

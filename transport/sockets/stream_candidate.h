@@ -75,6 +75,8 @@ class StreamCandidate {
   const std::string& why() const { return why_; }
   /// Nobody listens there, or something answers so (a firewall).
   bool is_turned_away() const { return error_ == ECONNREFUSED; }
+  /// This process has no descriptor for it.
+  bool lacks_descriptors() const { return tutti::lacks_descriptors(error_); }
   /// The peer does not want any connection.
   bool is_refused() const { return refused_; }
 

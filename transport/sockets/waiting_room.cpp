@@ -1,6 +1,8 @@
 // See waiting_room.h.
 #include "transport/sockets/waiting_room.h"
 
+#include <fmt/format.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -22,6 +24,11 @@ constexpr auto kUndisturbed = 20ms;  // a peer has this long even when all place
 constexpr auto kAcceptPause = 20ms;  // after the system refused a descriptor
 constexpr auto kLogPause = 1s;       // unauthenticated peers must not fill a log
 
+bool is_readable(const FileDescriptor& listener) {
+  pollfd entry{listener.fd(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
 }  // namespace
 
 void watch(const FileDescriptor& epoll, int operation, const FileDescriptor& socket,
@@ -36,16 +43,21 @@ void watch(const FileDescriptor& epoll, int operation, const FileDescriptor& soc
 
 bool WaitingRoom::accept(const FileDescriptor& listener, const FileDescriptor& epoll, Time now) {
   if (now < accept_again_) return false;
+  in_trouble_ = false;
   while (Place* place = free_place(now)) {
     FileDescriptor socket = accept_from(listener);
     if (!socket) {
-      if (errno == EAGAIN) return true;
-      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) {
+      const int error = errno;
+      if (error == EAGAIN) return true;
+      if (!lacks_descriptors(error) && error != ENOBUFS && error != ENOMEM) {
         continue;  // that connection was gone already
       }
-      trouble_ = "pid " + std::to_string(::getpid()) +
-                 " could not accept some for a while: " + std::generic_category().message(errno) +
-                 " (see `ulimit -n`)";
+      // The system refuses it also where nobody waits.
+      if (!is_readable(listener)) return true;
+      in_trouble_ = true;
+      trouble_ = fmt::format("pid {} could not accept some for a while: {}{}", ::getpid(),
+                             std::generic_category().message(error),
+                             lacks_descriptors(error) ? "; " + out_of_descriptors() : "");
       if (now - last_log_ >= kLogPause) {
         log().warn("{}: {}; trying again", name_, trouble_);
         last_log_ = now;

@@ -48,6 +48,8 @@ class WaitingRoom {
   void clear();
   /// Why connections could not be accepted for a while; "": that has not happened.
   const std::string& trouble() const { return trouble_; }
+  /// Whether one waits that could not be accepted last time, for lack of descriptors or memory.
+  bool is_in_trouble() const { return in_trouble_; }
 
   /// When accept() or expire() has something to do by itself.
   Time next_wake(Time now) const;
@@ -70,6 +72,7 @@ class WaitingRoom {
   Time accept_again_{};
   Time last_log_{};
   std::string trouble_;
+  bool in_trouble_ = false;
   std::uint64_t dropped_ = 0;
 };
 

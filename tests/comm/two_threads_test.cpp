@@ -1,0 +1,165 @@
+// What a second thread does to a communicator while the first one is in a blocking call: it may not
+// destroy it, nor end a window; a destructor, and the end of the process, end the call first.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/window.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/variable.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using test::error_of;
+using test::run_thread_ranks;
+
+/// A call that waits, as the other rank does not make it.
+using Blocks = std::function<void(Communicator&)>;
+const std::vector<Blocks>& blocking_calls() {
+  static const std::vector<Blocks> all = {
+      [](Communicator& c) { c.barrier(); },
+      [](Communicator& c) {
+        std::vector<float> x(300'000);
+        c.all_reduce(x.data(), x.data(), x.size(), DataType::float32);
+      },
+      [](Communicator& c) {
+        float x = 0;
+        c.recv(&x, 1, DataType::float32, 1);
+      },
+      [](Communicator& c) {
+        std::vector<float> x(4'000'000);
+        c.send(x.data(), x.size(), DataType::float32, 1);
+      },
+  };
+  return all;
+}
+
+/// Runs `body` on rank 0 while another thread of that rank is in `call`, for which it waits then.
+/// Returns what the call throws.
+Error beside(Communicator& c, const Blocks& call, const std::function<void()>& body) {
+  Error error(ErrorCode{}, "");
+  std::atomic<bool> begun{false};
+  std::thread other([&] {
+    begun = true;
+    error = error_of([&] { call(c); });
+  });
+  while (!begun) std::this_thread::yield();
+  std::this_thread::sleep_for(50ms);
+  body();
+  other.join();
+  return error;
+}
+
+TEST(TwoThreads, ADestroyBesideABlockingCallIsRefused) {
+  for (const Blocks& call : blocking_calls()) {
+    run_thread_ranks(2, [&](Communicator& c) {
+      c.barrier();
+      if (c.rank() == 1) {
+        // Until rank 0 has aborted it.
+        while (!c.error()) std::this_thread::sleep_for(5ms);
+        return;
+      }
+      const Error ended = beside(c, call, [&] {
+        EXPECT_EQ(error_of([&] { c.destroy(); }).code(), ErrorCode::invalid_usage);
+        EXPECT_TRUE(c);  // nothing has happened
+        EXPECT_EQ(c.size(), 2);
+        c.abort("enough");
+      });
+      EXPECT_EQ(ended.code(), ErrorCode::aborted) << ended.what();
+      c.destroy();
+      EXPECT_FALSE(c);
+    });
+  }
+}
+
+TEST(TwoThreads, ADestructorBesideABlockingCallEndsIt) {
+  for (const Blocks& call : blocking_calls()) {
+    run_thread_ranks(2, [&](Communicator& c) {
+      std::optional<Communicator> own(c.split(0, c.rank()));
+      if (c.rank() == 1) {
+        while (!own->error()) std::this_thread::sleep_for(5ms);
+        return;
+      }
+      Communicator& used = *own;
+      const Error ended = beside(used, call, [&] { own.reset(); });
+      EXPECT_EQ(ended.code(), ErrorCode::aborted) << ended.what();
+      EXPECT_NE(std::string(ended.what()).find("rank 0 destroys"), std::string::npos)
+          << ended.what();
+    });
+  }
+}
+
+TEST(TwoThreads, AWindowThatEndsBesideAWaitEndsIt) {
+  for (const bool closes : {false, true}) {
+    run_thread_ranks(2, [&](Communicator& c) {
+      Communicator own = c.split(0, c.rank());
+      std::optional<Window> window(own.window(4096));
+      if (c.rank() == 1) {
+        while (!own.error()) std::this_thread::sleep_for(5ms);
+        return;
+      }
+      Window& used = *window;
+      const auto wait = [&](Communicator&) { used.wait_signal(1, 1); };
+      const Error ended = beside(own, wait, [&] {
+        if (closes) {
+          EXPECT_EQ(error_of([&] { used.close(); }).code(), ErrorCode::invalid_usage);
+        }
+        window.reset();
+      });
+      EXPECT_EQ(ended.code(), ErrorCode::aborted) << ended.what();
+    });
+  }
+}
+
+/// As a program does: its first thread is in a call, and another one ends the process.
+[[noreturn]] void run_program(bool is_global, const Blocks& call) {
+  alarm(30);
+  std::vector<Options> options(2);
+  if (test::number_from("TUTTI_TEST_RANKS_PER_HOST", 0) == 1) {
+    options[0].host_id = "a";
+    options[1].host_id = "b";
+  }
+  auto comms = Communicator::create_local(options);
+  static std::optional<Communicator> global;
+  if (is_global) global.emplace(std::move(comms[0]));
+  Communicator& used = is_global ? *global : comms[0];
+  std::thread([] {
+    std::this_thread::sleep_for(100ms);
+    std::exit(7);
+  }).detach();
+  try {
+    call(used);
+  } catch (const Error&) {
+    // It may end, as it is to.
+  }
+  std::this_thread::sleep_for(20s);
+  std::_Exit(1);
+}
+
+TEST(TwoThreads, AnExitBesideABlockingCallEndsTheProcess) {
+  for (const bool is_global : {false, true}) {
+    for (const Blocks& call : blocking_calls()) {
+      const pid_t child = fork();
+      if (child == 0) run_program(is_global, call);
+      int status = 0;
+      waitpid(child, &status, 0);
+      EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+      EXPECT_EQ(WEXITSTATUS(status), 7);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti
