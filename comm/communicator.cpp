@@ -350,6 +350,7 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
   } catch (const Error& e) {
     // Others may have seen this rank before it saw that one of them is gone.
     if (e.code() == ErrorCode::peer_lost) i.group->refuse(id, e.rank());
+    if (e.code() == ErrorCode::system) i.group->refuse(id, -1);
     --times;  // nobody has gone on, so it may be tried again
     throw;
   }

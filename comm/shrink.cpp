@@ -206,11 +206,23 @@ class Meeting {
     look_who_is_gone();
     for (const int r : gone_) {
       if (!std::ranges::binary_search(mine_.survivors, r)) continue;
+      give_up_if_refused(r);
       std::string does = liveness_.why_lost(r).value_or("has died or left the communicator");
       if (r == lost_by_others() && !liveness_.has_left(r)) does = "is lost to another rank";
       give_up(ErrorCode::peer_lost, kGivenUp, r,
               fmt::format("rank {} ({}) {}; exclude it too", r, group_.process_text(r), does));
     }
+  }
+
+  /// Where it is this rank that cannot hold the connection.
+  void give_up_if_refused(int rank) {
+    if (group_.same_host(rank)) return;
+    const auto gone = group_.network()->gone();
+    const auto found = gone.find(group_.member(rank));
+    if (found == gone.end() || found->second.how != Departure::refused) return;
+    say(kGivenUp, rank);
+    const Failure refusal = refusal_here(group_, rank, found->second.why);
+    throw Error(refusal.code, fmt::format("shrink: {}", refusal.text), refusal.rank);
   }
 
   // --- What this rank says ---

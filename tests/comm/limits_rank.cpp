@@ -34,7 +34,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatience = 20s;   // of the library's waits
-constexpr auto kToMeet = 4s;      // of meetings by an id: a rank may lack the socket for a word
+constexpr auto kToMeet = 2s;      // of meetings by an id: a rank may lack the socket for a word
 constexpr auto kAtOnce = 12s;     // a rank that fails, or hears of it, has taken less
 constexpr unsigned kStuck = 100;  // seconds; then a trial ends by SIGALRM
 constexpr std::size_t kCount = 200'000;
