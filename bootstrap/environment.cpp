@@ -220,10 +220,10 @@ std::string key_of(const Launcher& launcher, const Placement& placement, unsigne
   return fmt::format("tutti/{}{}{}", job, world, size);
 }
 
-/// What rank 0 says of its program in the launcher's store: where variables that anybody may set
-/// name the store, two jobs may have one.
+/// What rank 0 says of its program in the launcher's store. PMI takes lines of 1,024 characters.
 std::string program_for(const Launcher& launcher) {
-  return launcher.store == Store::torch ? to_text(program_of(::getpid())) : "";
+  return to_text(program_of(::getpid()),
+                 launcher.store == Store::torch ? Extent::all : Extent::without_variables);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kToAppear = 100ms;
 // Of a program that travels.
-constexpr std::size_t kMostWords = 64, kMostVariables = 256;
+constexpr std::size_t kMostWords = 32, kMostVariables = 256;
 
 std::uint32_t short_hash(std::string_view text) {
   const auto digest = protocol::hash({}, "program", {std::as_bytes(std::span(text))});
@@ -144,13 +144,14 @@ Likeness likeness(const Program& a, const Program& b) {
   return {common, a.file == b.file ? 1 : 0, -words_apart, -static_cast<long>(apart.size())};
 }
 
-std::string to_text(const Program& program) {
+std::string to_text(const Program& program, Extent extent) {
+  const std::size_t most = extent == Extent::all ? kMostVariables : 0;
   const std::size_t words = std::min(program.words.size(), kMostWords);
   std::vector<std::uint32_t> numbers{program.file, static_cast<std::uint32_t>(words)};
   numbers.insert(numbers.end(), program.words.begin(),
                  program.words.begin() + static_cast<std::ptrdiff_t>(words));
   for (const std::uint32_t variable : program.variables) {
-    if (numbers.size() < 2 + words + kMostVariables) numbers.push_back(variable);
+    if (numbers.size() < 2 + words + most) numbers.push_back(variable);
   }
   return fmt::format("{:08x}", fmt::join(numbers, ""));
 }
@@ -200,14 +201,16 @@ std::string why_another_program(const Launcher& launcher, pid_t zero) {
 
 std::string why_another_program(const Launcher& launcher, const Program& zero) {
   const Own own(launcher);
+  if (&launcher != &kPlainTorchrun && started_by_launcher(own.self, own.marks)) return "";
   wait_until_old({own.self.pid});
+  const Extent extent = zero.variables.empty() ? Extent::without_variables : Extent::all;
+  // As it would travel: the lists may be cut.
+  const auto like_zero = [&](const Program& program) {
+    return likeness(program_from_text(to_text(program, extent)), zero);
+  };
   for (const Candidate& one :
        namesakes(own.self, own.marks, own.starter, processes_and_environments())) {
-    // The lists that travel may be cut.
-    if (likeness(program_from_text(to_text(one.program)), zero) <=
-        likeness(program_from_text(to_text(own.self.program)), zero)) {
-      continue;
-    }
+    if (like_zero(one.program) <= like_zero(own.self.program)) continue;
     return fmt::format(
         "two programs have this rank at once, and rank 0 is like {} rather than like this one",
         described(one.pid));

@@ -27,8 +27,7 @@ constexpr const char* kInstead =
 void put_id(LauncherStore& store, const std::string& key, const UniqueId& id, int size,
             std::chrono::nanoseconds timeout, const std::string& program) {
   try {
-    store.put(key, program.empty() ? to_string(id) : to_string(id) + ' ' + program,
-              deadline_after(timeout));
+    store.put(key, to_string(id).append(program), deadline_after(timeout));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::aborted) throw;
     throw Error(error.code(),
@@ -46,13 +45,21 @@ UniqueId get_id(LauncherStore& store, const std::string& key, int rank, int size
   try {
     for (;;) {
       const std::string value = store.get(key, deadline);
-      const std::size_t end = std::min(value.find(' '), value.size());
+      const std::size_t end = std::min(value.size(), 2 * UniqueId().bytes.size());
       const UniqueId id = unique_id_from_string(std::string_view(value).substr(0, end));
-      if (!store.outlives_ranks()) return id;
+      const auto another_program = [&] {
+        return why_not && end < value.size() ? why_not(std::string_view(value).substr(end)) : "";
+      };
+      if (!store.outlives_ranks()) {
+        // There is no other one to come.
+        why = another_program();
+        if (why.empty()) return id;
+        code = ErrorCode::invalid_usage;
+        break;
+      }
       // The id may be one of ranks that have ended.
       why = why_not_there(id, std::min(deadline, Clock::now() + kToProve));
-      if (why.empty() && why_not && end < value.size())
-        why = why_not(std::string_view(value).substr(end + 1));
+      if (why.empty()) why = another_program();
       if (why.empty()) return id;
       if (Clock::now() >= deadline) break;
       pause_for(kToLookAgain);

@@ -36,13 +36,14 @@ class LauncherStore {
   virtual void remove(const std::string& /*key*/) {}
 };
 
-/// Rank 0 puts `id`, and what it says of its own program (kinship.h), if anything.
+/// Rank 0 puts `id`, and what it says of its own program (kinship.h), if anything: digits.
 void put_id(LauncherStore& store, const std::string& key, const UniqueId& id, int size,
             std::chrono::nanoseconds timeout, const std::string& program = "");
 /// Why rank 0 of the program that this text describes is not this rank's; "": it may be.
 using WhyNotProgram = std::function<std::string(std::string_view program)>;
-/// The other ranks get it, or the next one where `why_not` has a reason. Throws Error(timed_out) or
-/// Error(system), which names the store.
+/// The other ranks get it. Where `why_not` has a reason they get the next one, if the store may
+/// have another. Throws Error(timed_out), Error(system) or Error(invalid_usage), which names the
+/// store.
 UniqueId get_id(LauncherStore& store, const std::string& key, int rank, int size,
                 std::chrono::nanoseconds timeout, const WhyNotProgram& why_not = {});
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <memory>
@@ -218,6 +219,30 @@ TEST_F(AcrossHosts, RanksWithTorchsVariablesMeetAtRankZero) {
   auto lines = expected("torchrun", "torchrun's store");
   lines[0] = "torchrun 0 4: rank 0's store; 30";
   expect_met(command + "wait", lines);
+}
+
+/// One of them meets whole. The other one may come too late for that, and says so.
+TEST_F(AcrossHosts, TwoJobsWithOneMasterPortDoNotMix) {
+  std::string command;
+  for (int rank = 3; rank >= 0; --rank) {
+    for (int job = 1; job <= 2; ++job) {
+      command += hosts_.on(rank / 2,
+                           fmt::format("env -u LD_PRELOAD TAG={} RANK={} WORLD_SIZE=4 "
+                                       "MASTER_ADDR={} MASTER_PORT=29400 " ENVIRONMENT_RANK " 2 5",
+                                       job, rank, hosts_.address(0))) +
+                 " & ";
+    }
+  }
+  for (int round = 0; round < 4; ++round) {
+    const Said said = run_shell(command + "wait");
+    EXPECT_FALSE(said.has("card")) << said.all();
+    const auto met = std::ranges::count(said.lines, "torchrun 0 4");
+    EXPECT_GE(met, 1) << said.all();
+    for (int rank = 1; rank < 4; ++rank) {
+      EXPECT_EQ(std::ranges::count(said.lines, fmt::format("torchrun {} 4", rank)), met)
+          << said.all();
+    }
+  }
 }
 
 // --- torchrun ---
