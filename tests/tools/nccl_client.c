@@ -5,8 +5,9 @@ int ncclDevCommCreate(void);
 int ncclOfTomorrow(void);
 __attribute__((weak)) int ncclPerhapsOfTomorrow(void);
 
-const char* const asked_for[] = {"ncclSend", "ncclGetPeerDeviceLeInfo", "ncclDataOfTomorrow",
-                                 "ncclAllReduce", "nccl", "see ncclRecv"};
+const char* const asked_for[] = {
+    "ncclSend",    "ncclGetPeerDeviceLeInfo", "ncclDataOfTomorrow", "ncclAllReduce", "nccl",
+    "see ncclRecv"};
 
 int client(void) {
   int sum = ncclAllReduce() + pncclBroadcast() + ncclDevCommCreate() + ncclOfTomorrow();
