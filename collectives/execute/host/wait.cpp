@@ -108,10 +108,8 @@ void Wait::once() {
   look_after(now);
   looks_ = crowded_ ? 0 : spins_;
   if (now - began_ < yields_for_ && !must_not_look) {
-    if (crowded_) {
-      RankGroup& group = pending_.front()->operation().group();
-      spread_out(group, group.blocks(), now);
-    }
+    RankGroup& group = pending_.front()->operation().group();
+    spread_out(group, group.blocks(), now);
     sched_yield();
   } else {
     sleep(now);
