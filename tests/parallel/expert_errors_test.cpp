@@ -1,6 +1,7 @@
 // What goes wrong in a layer of experts: every rank is told what, and where, and none waits.
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cmath>
 #include <functional>
 #include <span>
@@ -208,8 +209,10 @@ TEST(ExpertErrors, GradientsNeedTheirSpace) {
 }
 
 TEST(ExpertErrors, TheBackwardOfARefusedForwardIsRefused) {
+  constexpr int kRanks = 3;
   for (const bool used_before : {false, true}) {
-    run_thread_ranks(3, [&](Communicator& comm) {
+    std::barrier together(kRanks);
+    run_thread_ranks(kRanks, [&](Communicator& comm) {
       CommunicatorAxis axis(comm);
       ExpertParallel layer(axis, kShape);
       Batch batch;
@@ -219,7 +222,7 @@ TEST(ExpertErrors, TheBackwardOfARefusedForwardIsRefused) {
       }
       if (comm.rank() == 1) batch.routing.experts[2] = 6;
       EXPECT_NE(error_of([&] { batch.forward(layer); }).code(), ErrorCode{});
-      comm.barrier();  // a backward that is refused aborts the axis
+      together.arrive_and_wait();  // a backward that is refused aborts the axis
       const Error e = error_of([&] { batch.backward(layer); });
       EXPECT_EQ(e.code(), ErrorCode::invalid_usage) << e.what();
       EXPECT_CONTAINS(e, "the backward of no forward");

@@ -163,7 +163,8 @@ def test_all_large_arrays_of_a_program_lie_in_windows():
 
 
 def test_a_program_with_threads_cannot_begin_again():
-    done = run_program("threading.Thread(target=threading.Event().wait, daemon=True).start()")
+    # One rank: what two write at once may be mixed.
+    done = run_program("threading.Thread(target=threading.Event().wait, daemon=True).start()", size=1)
     assert done.returncode != 0
     assert "InvalidUsage: use_windows(): the program has threads already" in done.stderr + done.stdout
 
