@@ -13,10 +13,6 @@
 #include <set>
 #include <vector>
 
-#include "core/host_memory.h"
-#include "transport/host/pages.h"
-#include "transport/host/shared_memory.h"
-
 namespace tutti {
 namespace {
 
@@ -74,40 +70,6 @@ void messages_of_any_size_keep_apart(Pages pages) {
     EXPECT_GT(most, shape.full_slots() - 1);
     EXPECT_LE(most, shape.slots);
   }
-}
-
-// Each cell's memory is taken when the first message comes to lie there, and at once.
-TEST(Connection, TakesTheMemoryOfTheCellsThatMessagesHaveBegun) {
-  constexpr ConnectionShape shape{32, 64 << 10, 32};
-  const auto memory = SharedMemory::create("connection_test", shape.bytes());
-  Sender sender(memory->data(), shape);
-  Receiver receiver(memory->data(), shape);
-  const auto taken = [&] { return taken_bytes(whole_pages(receiver.data())); };
-  const auto send = [&](std::size_t bytes) {
-    ASSERT_TRUE(sender.ready(bytes));
-    *sender.slot(bytes) = std::byte{1};  // of one page
-    sender.publish(0, static_cast<std::uint32_t>(bytes));
-    receiver.free();
-  };
-  const std::size_t cell = shape.slot_bytes, page = page_bytes();
-  send(kInlineBytes);
-  EXPECT_EQ(taken(), 0U);
-  for (std::size_t cells = 1; cells <= 3; ++cells) {
-    for (int half = 0; half < 2; ++half) {
-      send(cell / 2);
-      EXPECT_LE(taken(), cells * cell + page);
-      EXPECT_GE(taken(), cells * cell - page);
-    }
-  }
-  // After a whole round there is nothing left to take.
-  for (std::size_t n = 0; n < 2 * shape.cells(); ++n) send(cell);
-  EXPECT_GE(taken() + 2 * page, shape.data_bytes());
-  memory->give_back(whole_pages(receiver.data()));
-  sender.forget_pages();
-  EXPECT_EQ(taken(), 0U);
-  send(cell);
-  EXPECT_LE(taken(), cell + page);
-  EXPECT_GE(taken(), cell - page);
 }
 
 TEST(Connection, MessagesOfAnySizeKeepApart) { messages_of_any_size_keep_apart(Pages::ahead); }

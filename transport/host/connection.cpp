@@ -71,11 +71,11 @@ bool Receiver::has_data() const {
   return false;
 }
 
-void detail::populate(const ConnectionView& view, std::size_t entry) {
+void detail::populate(const ConnectionView& view) {
   if (view.pages == Pages::as_used) return;
   const std::uintptr_t page = page_bytes();
-  const auto cell = reinterpret_cast<std::uintptr_t>(view.cell(entry));
-  const std::uintptr_t begin = cell / page * page, end = cell + view.shape.slot_bytes;
+  const auto begin = reinterpret_cast<std::uintptr_t>(view.data) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(view.data) + view.shape.data_bytes();
 #ifdef MADV_POPULATE_WRITE
   // Linux 5.14; otherwise they are populated as they are used.
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);

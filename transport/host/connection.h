@@ -103,10 +103,10 @@ struct ConnectionShape {
   friend constexpr bool operator==(const ConnectionShape&, const ConnectionShape&) = default;
 };
 
-/// When a connection's memory is taken: cell by cell, as each is begun for the first time, or page
-/// by page, as messages lie there. Then short messages do not fill a cell, but soon begin the next
-/// one: the first round through the cells, in which each page is new, takes some dozens of them,
-/// and not thousands (docs/experiments.md#the-first-pass-over-a-link).
+/// When a connection's memory is taken: all at its first message that needs any, or page by page,
+/// as messages lie there. Then short messages do not fill a cell, but soon begin the next one: the
+/// first round through the cells, in which each page is new, takes some dozens of them, and not
+/// thousands (docs/experiments.md#the-first-pass-over-a-link).
 enum class Pages : std::uint8_t { ahead, as_used };
 
 namespace detail {
@@ -152,8 +152,8 @@ struct ConnectionView {
   }
 };
 
-/// Has the pages of a cell mapped.
-void populate(const ConnectionView& view, std::size_t entry);
+/// Has all pages of the data mapped, so that messages do not fault at each.
+void populate(const ConnectionView& view);
 
 /// Where the next message lies in the data. Both ends keep one, and agree. Cells have numbers,
 /// which only grow: cell `n` is entry n % cells() of the map.
@@ -178,15 +178,10 @@ class Cursor {
   static bool is_free(std::uint64_t n, std::uint64_t freed, const ConnectionView& view) {
     return (n + 1) * view.shape.slot_bytes < freed + view.shape.data_bytes();
   }
-  /// Before a message of `bytes` is written: the first time that one begins a cell, has the pages
-  /// of that mapped, so that it does not fault at each.
-  void prepare(std::size_t bytes, const ConnectionView& view) {
-    if (fits(bytes) || begun_ < populated_ || begun_ - first_ >= view.shape.cells()) return;
-    populate(view, next_entry(view));
-    populated_ = begun_ + 1;
-  }
   void pass(std::size_t bytes, const ConnectionView& view) {
     if (bytes <= kInlineBytes) return;
+    if (!populated_) populate(view);
+    populated_ = true;
     if (!fits(bytes)) {
       entry_ = next_entry(view);
       ++begun_;
@@ -210,7 +205,7 @@ class Cursor {
   /// Cells that messages have begun; the number of the next.
   std::uint64_t begun() const { return begun_; }
   /// The data's pages were given back.
-  void forget_pages() { first_ = populated_ = begun_; }
+  void forget_pages() { populated_ = false; }
 
  private:
   bool fits(std::size_t bytes) const { return to_line(bytes) <= left_; }
@@ -221,11 +216,10 @@ class Cursor {
   }
 
   std::uint64_t begun_ = 0;
-  std::size_t entry_ = 0;        // of the last cell that is begun
-  std::size_t left_ = 0;         // of it, in bytes
-  std::uint32_t in_cell_ = 0;    // short messages
-  std::uint64_t first_ = 0;      // cell of the round in which cells are populated
-  std::uint64_t populated_ = 0;  // cells before this one are
+  std::size_t entry_ = 0;      // of the last cell that is begun
+  std::size_t left_ = 0;       // of it, in bytes
+  std::uint32_t in_cell_ = 0;  // short messages
+  bool populated_ = false;
 };
 }  // namespace detail
 
@@ -246,9 +240,7 @@ class Sender {
   bool ready(std::size_t bytes) { return has_room(bytes) || has_room_now(bytes); }
   /// Where a message of `bytes` is to be written; valid when ready(bytes).
   std::byte* slot(std::size_t bytes) {
-    if (bytes <= kInlineBytes) return view_.headers[index_].payload;
-    cursor_.prepare(bytes, view_);
-    return cursor_.address(bytes, view_);
+    return bytes <= kInlineBytes ? view_.headers[index_].payload : cursor_.address(bytes, view_);
   }
   void publish(std::uint32_t tag, std::uint32_t bytes) {
     SlotHeader& h = view_.headers[index_];
@@ -384,6 +376,8 @@ class Receiver {
   /// as no message has data on its way, there or back, and nobody writes one.
   std::span<std::byte> data() const { return {view_.data, view_.shape.data_bytes()}; }
   bool has_data() const;
+  /// Its pages were given back.
+  void forget_pages() { cursor_.forget_pages(); }
 
  private:
   const SlotHeader& header() const { return view_.headers[index_]; }
