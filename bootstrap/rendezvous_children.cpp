@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kPatience = 5s;  // for a child to name itself
 // What epoll says: the number of a place in the waiting room, or one of these.
-constexpr std::uint64_t kListener = WaitingRoom::kPlaces, kFirstChild = kListener + 1;
+constexpr std::uint64_t kArrivals = WaitingRoom::kPlaces, kFirstChild = kArrivals + 1;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ RendezvousChildren::RendezvousChildren(int rank, int size, const protocol::Bytes
                     rank, size, at_which_ports()));
   }
   endpoint_ = protocol::endpoint_of(bound_address(listener_));
-  watch(epoll_, EPOLL_CTL_ADD, listener_, kListener, EPOLLIN);
+  watch(epoll_, EPOLL_CTL_ADD, listener_, kArrivals, EPOLLIN);
 }
 
 RendezvousChildren::Time RendezvousChildren::next_wake(Time now) const {
@@ -71,7 +71,7 @@ void RendezvousChildren::accept(Time now) {
   const bool room = waiting_room_.accept(listener_, epoll_, now);
   // With no room the listener would wake its rank all the time.
   if (room != accepting_) {
-    watch(epoll_, EPOLL_CTL_MOD, listener_, kListener, room ? EPOLLIN : 0U);
+    watch(epoll_, EPOLL_CTL_MOD, listener_, kArrivals, room ? EPOLLIN : 0U);
   }
   accepting_ = room;
 }
