@@ -111,7 +111,7 @@ std::string described(pid_t pid) {
   if (!words.empty()) words.erase(words.begin());
   constexpr std::size_t kLongest = 60;
   std::string command = fmt::format("{}", fmt::join(words, " "));
-  if (command.size() > kLongest) command = command.substr(0, kLongest - 3) + "...";
+  if (command.size() > kLongest) command.replace(kLongest - 3, std::string::npos, "...");
   return fmt::format("pid {} ({})", pid, command);
 }
 
