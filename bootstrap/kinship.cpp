@@ -20,6 +20,7 @@
 #include "core/background.h"
 #include "core/error.h"
 #include "core/number.h"
+#include "core/proc.h"
 
 namespace tutti {
 namespace {
@@ -72,7 +73,7 @@ Likeness operator+(Likeness a, const Likeness& b) {
 
 Processes processes_and_environments() {
   Processes processes;
-  for (const pid_t pid : processes_seen()) {
+  for (const pid_t pid : process_ids()) {
     Entries environment = environment_of(pid);
     if (!environment.empty()) processes.emplace_back(pid, std::move(environment));
   }

@@ -1,7 +1,6 @@
 // See process.h.
 #include "bootstrap/process.h"
 
-#include <dirent.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,33 +9,15 @@
 #include <cstddef>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
-#include <iterator>
-#include <memory>
 #include <string_view>
 
 #include "core/number.h"
+#include "core/proc.h"
 
 namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string read_proc(pid_t pid, const char* file) {
-  std::ifstream stream(fmt::format("/proc/{}/{}", pid, file), std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-}
-
-/// Field `number` of /proc/PID/stat, from 3 on; "?" if the kernel does not say.
-std::string stat_field(pid_t pid, int number) {
-  const std::string stat = read_proc(pid, "stat");
-  // The name (field 2) may hold anything, but ends with the last parenthesis.
-  std::size_t at = stat.rfind(')');
-  for (int field = 2; field < number && at != std::string::npos; ++field)
-    at = stat.find(' ', at + 1);
-  if (at == std::string::npos) return "?";
-  return stat.substr(at + 1, stat.find(' ', at + 1) - at - 1);
-}
 
 /// The texts in what the kernel writes of a process: each ends with a zero.
 std::vector<std::string> texts_in(std::string_view bytes) {
@@ -51,7 +32,10 @@ std::vector<std::string> texts_in(std::string_view bytes) {
 
 }  // namespace
 
-std::string start_ticks(pid_t pid) { return stat_field(pid, 22); }
+std::string start_ticks(pid_t pid) {
+  std::string ticks = stat_field(std::to_string(pid), 22);
+  return ticks.empty() ? "?" : ticks;
+}
 
 std::chrono::milliseconds age_of(pid_t pid) {
   using namespace std::chrono;
@@ -73,20 +57,11 @@ std::vector<pid_t> ancestors_of(pid_t pid) {
   constexpr std::size_t kMost = 256;  // processes come and go while this looks
   std::vector<pid_t> ancestors;
   while (ancestors.size() < kMost) {
-    pid = parse_number<pid_t>(stat_field(pid, 4)).value_or(0);
+    pid = parse_number<pid_t>(stat_field(std::to_string(pid), 4)).value_or(0);
     if (pid <= 1) break;
     ancestors.push_back(pid);
   }
   return ancestors;
-}
-
-std::vector<pid_t> processes_seen() {
-  std::vector<pid_t> seen;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc"), ::closedir);
-  while (const dirent* const entry = folder ? ::readdir(folder.get()) : nullptr) {
-    if (const auto pid = parse_number<pid_t>(entry->d_name)) seen.push_back(*pid);
-  }
-  return seen;
 }
 
 std::vector<std::string> command_of(pid_t pid) {

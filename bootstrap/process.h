@@ -22,8 +22,6 @@ std::chrono::system_clock::time_point process_start();
 
 /// The parent of `pid`, its parent, and so on; without the first process of the host or container.
 std::vector<pid_t> ancestors_of(pid_t pid);
-/// All processes that can be seen here.
-std::vector<pid_t> processes_seen();
 
 /// The file that `pid` executes, and its arguments as it got them; empty if the kernel does not
 /// say, or where it has ended.

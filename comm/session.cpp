@@ -204,12 +204,14 @@ Session open(const MeetingCall& call, const Options& options,
   } catch (const std::exception& e) {
     if (membership == nullptr) throw;
     // Others may be further, and wait for this rank, which lives on.
-    const bool has_name = call.reunion != nullptr || !cards.empty();
-    const std::uint64_t name = call.reunion != nullptr ? call.reunion->about().communicator()
-                               : has_name              ? cards.front().host_peers.key
-                                                       : 0;
-    membership->host_peers->give_up(name, identity_of_lost(e, cards));
-    if (has_name && membership->network != nullptr) membership->network->refuse(name, -1);
+    std::optional<std::uint64_t> name;  // of the communicator, where this rank has heard it
+    if (call.reunion != nullptr) {
+      name = call.reunion->about().communicator();
+    } else if (!cards.empty()) {
+      name = cards.front().host_peers.key;
+    }
+    membership->host_peers->give_up(name.value_or(0), identity_of_lost(e, cards));
+    if (name && membership->network != nullptr) membership->network->refuse(*name, -1);
     throw;
   }
 }

@@ -7,11 +7,12 @@
 #include <cstddef>
 #include <filesystem>
 #include <optional>
-#include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "core/number.h"
+#include "core/proc.h"
 #include "tools/top/process.h"
 
 namespace tutti {
@@ -34,8 +35,9 @@ std::optional<std::vector<pid_t>> children_of(pid_t pid) {
       return std::nullopt;
     }
     const std::string thread = task->path().filename();
-    std::istringstream list(top::read_proc(pid, ("task/" + thread + "/children").c_str()));
-    for (pid_t child = 0; list >> child;) children.push_back(child);
+    const std::string list = read_proc(pid, "task/" + thread + "/children");
+    std::string_view rest = list;
+    while (const auto child = parse_number<pid_t>(take_word(rest))) children.push_back(*child);
   }
   return children;
 }
@@ -54,7 +56,7 @@ std::optional<std::vector<pid_t>> descendants() {
 
 /// The rank that it names, if it is one of these; otherwise -1.
 int rank_of(pid_t pid, const RanksHere& ranks) {
-  const std::string environment = top::read_proc(pid, "environ");
+  const std::string environment = read_proc(pid, "environ");
   if (top::value_in(environment, "TUTTI_UNIQUE_ID") != ranks.id) return -1;
   const auto text = top::value_in(environment, "TUTTI_RANK");
   const auto rank = text ? parse_number<int>(*text) : std::nullopt;
@@ -80,7 +82,7 @@ std::vector<RankProcess> processes_from_here(const RanksHere& ranks) {
 std::vector<RankProcess> processes_anywhere(const RanksHere& ranks) {
   std::vector<RankProcess> result;
   if (!proc_is_ours()) return result;
-  for (const pid_t pid : top::process_ids()) {  // a zombie has no environment
+  for (const pid_t pid : process_ids()) {  // a zombie has no environment
     if (const int rank = rank_of(pid, ranks); rank >= 0) result.push_back({pid, rank});
   }
   return result;

@@ -17,6 +17,7 @@
 #include "bootstrap/process.h"
 #include "bootstrap/unique_id.h"
 #include "core/error.h"
+#include "core/proc.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/contains.h"
 
@@ -274,7 +275,7 @@ TEST(Process, KnowsItsAncestorsAndWhatItIs) {
   EXPECT_EQ(above.front(), getppid());
   EXPECT_TRUE(ancestors_of(1).empty());
   EXPECT_CONTAINS(command_of(getpid()).front(), "belonging_test");
-  const auto seen = processes_seen();
+  const auto seen = process_ids();
   EXPECT_TRUE(std::ranges::find(seen, getpid()) != seen.end());
   EXPECT_TRUE(environment_of(0).empty());
   EXPECT_TRUE(command_of(-1).empty());

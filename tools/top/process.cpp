@@ -1,6 +1,5 @@
 #include "tools/top/process.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -8,11 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <memory>
-#include <sstream>
 #include <string_view>
 
 #include "core/number.h"
+#include "core/proc.h"
 #include "transport/sockets/socket.h"
 
 namespace tutti::top {
@@ -31,31 +29,6 @@ constexpr LauncherNames kLaunchers[] = {
 };
 
 }  // namespace
-
-std::vector<int> process_ids() {
-  std::vector<int> ids;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
-  while (folder != nullptr) {
-    const dirent* const entry = readdir(folder.get());
-    if (entry == nullptr) break;
-    if (const auto pid = parse_number<int>(entry->d_name)) ids.push_back(*pid);
-  }
-  return ids;
-}
-
-std::string read_proc(int pid, const char* file) {
-  constexpr std::size_t kMost = std::size_t{4} << 20;
-  const FileDescriptor fd(
-      open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 16384> part;
-  while (fd && text.size() < kMost) {
-    const ssize_t n = read(fd.fd(), part.data(), part.size());
-    if (n <= 0) break;
-    text.append(part.data(), static_cast<std::size_t>(n));
-  }
-  return text;
-}
 
 std::optional<std::string_view> value_in(std::string_view environment, std::string_view name) {
   while (!environment.empty()) {
@@ -86,19 +59,21 @@ std::string command_of(int pid, std::size_t most) {
 
 std::optional<Doing> doing_of(int pid) {
   const std::string stat = read_proc(pid, "stat");
-  const std::size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream rest(stat.substr(name_end + 1));
-  Doing doing;
-  std::string skipped;
-  double user = 0, system = 0;
-  rest >> doing.state >> doing.parent;
-  for (int field = 5; field <= 13; ++field) rest >> skipped;
-  rest >> user >> system;
-  for (int field = 16; field <= 21; ++field) rest >> skipped;
-  rest >> doing.started;
-  if (!rest) return std::nullopt;
-  doing.cpu_seconds = (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  std::string_view rest = after_name(stat);
+  const auto skip = [&](int fields) {
+    for (int i = 0; i < fields; ++i) take_word(rest);
+  };
+  const std::string_view state = take_word(rest);
+  const auto parent = parse_number<int>(take_word(rest));
+  skip(9);
+  const auto user = parse_number<std::uint64_t>(take_word(rest));
+  const auto system = parse_number<std::uint64_t>(take_word(rest));
+  skip(6);
+  const auto started = parse_number<std::uint64_t>(take_word(rest));
+  if (state.empty() || !parent || !user || !system || !started) return std::nullopt;
+  Doing doing{.state = state.front(), .parent = *parent, .started = *started, .sleeps_in = ""};
+  doing.cpu_seconds =
+      static_cast<double>(*user + *system) / static_cast<double>(sysconf(_SC_CLK_TCK));
   if (doing.state == 'S' || doing.state == 'D') {
     doing.sleeps_in = read_proc(pid, "wchan");
     if (doing.sleeps_in == "0") doing.sleeps_in.clear();

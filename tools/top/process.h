@@ -10,12 +10,6 @@
 
 namespace tutti::top {
 
-/// The processes of this host that are not threads of the kernel, as far as one can tell.
-std::vector<int> process_ids();
-
-/// The file, as far as it can be read; "" if it cannot.
-std::string read_proc(int pid, const char* file);
-
 /// The value of `name` in what the kernel has of an environment; none: it is not set.
 std::optional<std::string_view> value_in(std::string_view environment, std::string_view name);
 

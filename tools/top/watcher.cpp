@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "collectives/execute/signature.h"
+#include "core/proc.h"
 #include "tools/top/process.h"
 #include "transport/sockets/socket.h"
 

@@ -23,6 +23,7 @@
 #include "core/fork.h"
 #include "core/host.h"
 #include "core/number.h"
+#include "core/proc.h"
 #include "core/settings.h"
 #include "transport/host/cma.h"
 
@@ -56,16 +57,10 @@ std::array<std::uint64_t, 2> process_identity() {
   return {random[0], random[1] ^ static_cast<std::uint64_t>(getpid())};
 }
 
-/// Field 22 of /proc/PID/stat; 0: there is none.
-std::uint64_t start_of(const std::string& process) {
-  const std::string stat = first_line("/proc/" + process + "/stat");
-  // The second field is a name, in which anything may stand.
-  const std::size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  std::string_view fields = std::string_view(stat).substr(name_end + 1);
-  constexpr int kBefore = 19;
-  for (int i = 0; i < kBefore; ++i) take_word(fields);
-  return parse_number<std::uint64_t>(take_word(fields)).value_or(0);
+/// When `process` (as read_proc() has it) started, in ticks; 0: the kernel does not say.
+std::uint64_t start_of(std::string_view process) {
+  constexpr int kStarted = 22;
+  return parse_number<std::uint64_t>(stat_field(process, kStarted)).value_or(0);
 }
 
 /// The same in processes that see each other under their own ids.
