@@ -1,5 +1,7 @@
 // The vectorised loops of combine(), compiled once per instruction set by Highway's
 // foreach_target.h, which includes this file again for each; the best one is chosen at run time.
+// Here are the types that need no conversion; combine_floats16.cpp and combine_floats8.cpp have the
+// others, so that the three compile side by side.
 #include "core/instruction_sets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,33 +19,13 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti::detail {
 namespace HWY_NAMESPACE {
 
-template <class Type, class Operator>
-void reduce_with(const ReduceArguments& arguments) {
-  Reducer<Type, Operator>(arguments).run();
-}
-
-template <class Type, class Ordered = Type>
-ReduceFunction of_type(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::sum:
-      return reduce_with<Type, Sum>;
-    case Reduction::prod:
-      return reduce_with<Type, Prod>;
-    case Reduction::min:
-      return reduce_with<Ordered, Min>;
-    case Reduction::max:
-      break;
-  }
-  return reduce_with<Ordered, Max>;
-}
-
 // Sums and products wrap alike for both signs.
 template <class T>
 ReduceFunction of_integer(Reduction reduction) {
   return of_type<Native<std::make_unsigned_t<T>>, Native<T>>(reduction);
 }
 
-ReduceFunction find_target(DataType type, Reduction reduction) {
+ReduceFunction find_native_target(DataType type, Reduction reduction) {
   switch (type) {
     case DataType::int8:
       return of_integer<std::int8_t>(reduction);
@@ -57,20 +39,11 @@ ReduceFunction find_target(DataType type, Reduction reduction) {
       return of_integer<std::int64_t>(reduction);
     case DataType::uint64:
       return of_integer<std::uint64_t>(reduction);
-    case DataType::float16:
-      return of_type<Float16>(reduction);
     case DataType::float64:
       return of_type<Native<double>>(reduction);
-    case DataType::bfloat16:
-      return of_type<BFloat16>(reduction);
-    case DataType::float8_e4m3:
-      return of_type<Float8E4M3>(reduction);
-    case DataType::float8_e5m2:
-      return of_type<Float8E5M2>(reduction);
-    case DataType::float32:
-      break;
+    default:
+      return of_type<Native<float>>(reduction);
   }
-  return of_type<Native<float>>(reduction);
 }
 
 void stream_copy_target(std::span<void* const> destinations, std::size_t stream,
@@ -124,11 +97,20 @@ HWY_AFTER_NAMESPACE();
 namespace tutti {
 namespace detail {
 
-HWY_EXPORT(find_target);
+HWY_EXPORT(find_native_target);
 HWY_EXPORT(stream_copy_target);
 
 ReduceFunction find_reduce(DataType type, Reduction reduction) {
-  return HWY_DYNAMIC_DISPATCH(find_target)(type, reduction);
+  switch (type) {
+    case DataType::float16:
+    case DataType::bfloat16:
+      return find_reduce_of_16_bits(type, reduction);
+    case DataType::float8_e4m3:
+    case DataType::float8_e5m2:
+      return find_reduce_of_8_bits(type, reduction);
+    default:
+      return HWY_DYNAMIC_DISPATCH(find_native_target)(type, reduction);
+  }
 }
 
 void stream_copy(std::span<void* const> destinations, std::size_t stream, const void* source,

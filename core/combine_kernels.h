@@ -1,6 +1,6 @@
 // The interface between core/combine.cpp (arguments, copies, integer averages) and
-// core/combine_kernels.cpp (the vectorised loops, compiled once per instruction set). No other file
-// uses it.
+// core/combine_kernels.cpp with its neighbours (the vectorised loops, compiled once per instruction
+// set). No other file uses it.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +30,9 @@ struct ReduceArguments {
 using ReduceFunction = void (*)(const ReduceArguments&);
 /// The loop for one data type and operator, for the instruction set that Highway chooses.
 ReduceFunction find_reduce(DataType type, Reduction reduction);
+// Of float16 and bfloat16, and of the 8-bit floats, which have files of their own.
+ReduceFunction find_reduce_of_16_bits(DataType type, Reduction reduction);
+ReduceFunction find_reduce_of_8_bits(DataType type, Reduction reduction);
 
 /// Copies, reading the source once, to the first `stream` destinations (at least one) with
 /// non-temporal stores.

@@ -1,5 +1,5 @@
-// The loops of combine(), for core/combine_kernels.cpp: operators on vectors, and the walk over the
-// elements for one data type and one operator.
+// The loops of combine(), for core/combine_kernels.cpp and its neighbours: operators on vectors,
+// and the walk over the elements for one data type and one operator.
 //
 // A walk has three parts: a head up to the first cache line boundary of the first destination (only
 // when streaming: non-temporal stores must be aligned, and are fast only as whole lines in order),
@@ -130,14 +130,14 @@ class Reducer {
     }
     const std::size_t steps_end = at + (end - at) / kStepBytes * kStepBytes;
     const std::size_t destinations = arguments_.destinations.size();
-    if (kHasPair && is_pair() && destinations == 1) {
-      stream ? pair<1, true>(at, steps_end) : pair<1, false>(at, steps_end);
-    } else if (kHasPair && is_pair() && destinations == 2 && !stream) {
-      pair<2, false>(at, steps_end);
+    if (kHasPair && is_pair() && destinations <= 2 && !stream) {
+      destinations == 1 ? pair<1>(at, steps_end) : pair<2>(at, steps_end);
     } else if (is_plain()) {
       for (; at < steps_end; at += kStepBytes) step<true>(at, stream);
-    } else {
+    } else if constexpr (Operator::kOrderMatters) {
       for (; at < steps_end; at += kStepBytes) step<false>(at, stream);
+    } else {  // no collective scales what it compares
+      return vectors(at, end);
     }
     vectors(steps_end, end);
   }
@@ -152,7 +152,8 @@ class Reducer {
   // Enough independent work to hide latencies, within the available registers. No machine of
   // interest runs the scalar loops.
   static constexpr int kUnroll = HWY_TARGET == HWY_SCALAR ? 1 : 4 / Type::kParts;
-  // A loop of its own for the commonest cases; 8-bit floats spend their time in conversions.
+  // A loop of its own for the commonest cases, in the cache; 8-bit floats spend their time in
+  // conversions.
   static constexpr bool kHasPair = HWY_TARGET != HWY_SCALAR && Type::kParts < 4;
   static constexpr std::size_t kStepBytes = kUnroll * kVectorBytes;
 
@@ -200,7 +201,7 @@ class Reducer {
            arguments_.sources[1].prescale == Prescale::none;
   }
 
-  template <int destinations, bool stream>
+  template <int destinations>
   HWY_INLINE void pair(std::size_t at, std::size_t end) const {
     const std::uint8_t* const a = source(0);
     const std::uint8_t* const b = source(1);
@@ -215,13 +216,7 @@ class Reducer {
 #pragma GCC unroll 2
       for (int d = 0; d < destinations; ++d) {
 #pragma GCC unroll 4
-        for (int u = 0; u < kUnroll; ++u) {
-          if constexpr (stream) {
-            stream_store(sums[u], to[d] + at + u * kVectorBytes);
-          } else {
-            store(sums[u], to[d] + at + u * kVectorBytes);
-          }
-        }
+        for (int u = 0; u < kUnroll; ++u) store(sums[u], to[d] + at + u * kVectorBytes);
       }
     }
   }
@@ -319,8 +314,10 @@ class Reducer {
 
   template <int n, class Place>
   HWY_INLINE void reduce_tree(Unpacked* sums, const Place& place) const {
-    if (arguments_.sources.size() <= kInRegisters<n>) {
-      return tree<n, kInRegisters<n>>(sums, 0, arguments_.sources.size(), place);
+    if constexpr (Type::kParts == 1) {  // without conversions a call would be noticed
+      if (arguments_.sources.size() <= kInRegisters<n>) {
+        return tree<n, kInRegisters<n>>(sums, 0, arguments_.sources.size(), place);
+      }
     }
     Unpacked of_trees[n];  // as in read()
     reduce_trees<n>(of_trees, place);
@@ -339,6 +336,7 @@ class Reducer {
     for (std::size_t first = 0; first < sources; first += kMost, ++trees) {
       Unpacked right[n];
       tree<n, kMost>(right, first, std::min(sources - first, kMost), place);
+      if (sources <= kMost) return copy<n>(sums, right);
       int level = 0;
       for (std::size_t counter = trees; counter % 2 == 1; counter /= 2, ++level) {
         add<n>(held[level], right);
@@ -368,7 +366,7 @@ class Reducer {
 
   HWY_INLINE void vector(std::size_t at, std::size_t bytes) const {
     Unpacked sums[1];
-    if (is_pair()) {
+    if (kHasPair && is_pair()) {
       sums[0] = load_partial(source(0) + at, bytes);
       accumulate(sums[0], load_partial(source(1) + at, bytes));
     } else {
@@ -444,6 +442,27 @@ class Reducer {
 
   const ReduceArguments& arguments_;
 };
+
+template <class Type, class Operator>
+void reduce_with(const ReduceArguments& arguments) {
+  Reducer<Type, Operator>(arguments).run();
+}
+
+// `Ordered`: the type for min and max.
+template <class Type, class Ordered = Type>
+ReduceFunction of_type(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::sum:
+      return reduce_with<Type, Sum>;
+    case Reduction::prod:
+      return reduce_with<Type, Prod>;
+    case Reduction::min:
+      return reduce_with<Ordered, Min>;
+    case Reduction::max:
+      break;
+  }
+  return reduce_with<Ordered, Max>;
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tutti::detail
