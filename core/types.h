@@ -86,6 +86,9 @@ constexpr std::size_t size_of(DataType type) {
   return 0;
 }
 
+constexpr bool is_signed_integer(DataType type) {
+  return type == DataType::int8 || type == DataType::int32 || type == DataType::int64;
+}
 constexpr bool is_float(DataType type) {
   return type == DataType::float16 || type == DataType::float32 || type == DataType::float64 ||
          type == DataType::bfloat16 || type == DataType::float8_e4m3 ||

@@ -54,9 +54,6 @@ constexpr std::int64_t sign_extend(DataType type, std::uint64_t bits) {
   const int unused = 64 - bits_of(type);
   return static_cast<std::int64_t>(bits << unused) >> unused;
 }
-constexpr bool is_signed_integer(DataType type) {
-  return type == DataType::int8 || type == DataType::int32 || type == DataType::int64;
-}
 
 /// A float32 in the narrower format, to nearest even. Integer arithmetic on the float32's bits: its
 /// exponent and mantissa are one number, so a mantissa that rounds up carries into the exponent.

@@ -12,6 +12,8 @@
 #include <span>
 #include <sstream>
 
+#include "collectives/execute/cuda/element.h"
+
 namespace tutti::ptx {
 
 std::string ptx_text(std::string_view source, int architecture) {
@@ -22,7 +24,7 @@ std::string ptx_text(std::string_view source, int architecture) {
 }
 
 std::string kernel_text(DataType type, int architecture) {
-  return ptx_text(name(type), architecture);
+  return ptx_text(name(device::kernel_type(type)), architecture);
 }
 
 std::shared_ptr<const Program> kernel_program(std::string_view text, const KernelName& name) {

@@ -82,14 +82,14 @@ TUTTI_HD bool move_words(Block& block, const MoveArguments& m, std::uint32_t fir
             tree.add(some, s, s + 1 == m.sources, product);
             sum.set_part(part, some);
           } else {
-            sum.fold(next, s == 0, m.reduction.kind);
+            sum.fold(next, s == 0, m.reduction);
           }
         } else {
           if (t.scaling == Scaling::factor) next.multiply(factor);
           if constexpr (std::is_floating_point_v<Wide>) {
             if (t.scaling == Scaling::divide) next.divide(m.reduction);
           }
-          sum.fold(next, s == 0, m.reduction.kind);
+          sum.fold(next, s == 0, m.reduction);
         }
         TUTTI_UNROLL
         for (std::uint32_t i = 0; i + 1 < kLoads; ++i) pack[i] = pack[i + 1];

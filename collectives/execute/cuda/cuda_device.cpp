@@ -38,8 +38,9 @@ Device::Identity identity_of(int ordinal) {
   return identity;
 }
 
-constexpr std::array kKernels{&kernel_of_int8,     &kernel_of_uint8,       &kernel_of_int32,
-                              &kernel_of_uint32,   &kernel_of_int64,       &kernel_of_uint64,
+// By type; integers of both signs have the same.
+constexpr std::array kKernels{&kernel_of_uint8,    &kernel_of_uint8,       &kernel_of_uint32,
+                              &kernel_of_uint32,   &kernel_of_uint64,      &kernel_of_uint64,
                               &kernel_of_float16,  &kernel_of_float32,     &kernel_of_float64,
                               &kernel_of_bfloat16, &kernel_of_float8_e4m3, &kernel_of_float8_e5m2};
 static_assert(kKernels.size() == kDataTypes);

@@ -35,32 +35,45 @@ struct Native {
   static TUTTI_HD T narrow(T v) { return v; }
 };
 
+/// The type whose kernels serve a type: those of an unsigned integer serve the signed one as well.
+/// Sums and products wrap alike for both signs; Reduction::is_signed says how to order and divide.
+constexpr DataType kernel_type(DataType type) {
+  switch (type) {
+    case DataType::int8:
+      return DataType::uint8;
+    case DataType::int32:
+      return DataType::uint32;
+    case DataType::int64:
+      return DataType::uint64;
+    default:
+      return type;
+  }
+}
+
+/// Of kernel_type()s.
 template <DataType type>
-struct ElementOf;
+struct Element;
 template <>
-struct ElementOf<DataType::int8> : Native<std::int8_t> {};
+struct Element<DataType::uint8> : Native<std::uint8_t> {};
 template <>
-struct ElementOf<DataType::uint8> : Native<std::uint8_t> {};
+struct Element<DataType::uint32> : Native<std::uint32_t> {};
 template <>
-struct ElementOf<DataType::int32> : Native<std::int32_t> {};
+struct Element<DataType::uint64> : Native<std::uint64_t> {};
 template <>
-struct ElementOf<DataType::uint32> : Native<std::uint32_t> {};
+struct Element<DataType::float16> : SmallFloat<std::uint16_t, 10, 15, 0x7C00, 0x7E00> {};
 template <>
-struct ElementOf<DataType::int64> : Native<std::int64_t> {};
+struct Element<DataType::float32> : Native<float> {};
 template <>
-struct ElementOf<DataType::uint64> : Native<std::uint64_t> {};
+struct Element<DataType::float64> : Native<double> {};
 template <>
-struct ElementOf<DataType::float16> : SmallFloat<std::uint16_t, 10, 15, 0x7C00, 0x7E00> {};
+struct Element<DataType::bfloat16> : BFloat16 {};
 template <>
-struct ElementOf<DataType::float32> : Native<float> {};
+struct Element<DataType::float8_e4m3> : SmallFloat<std::uint8_t, 3, 7, 0x7F, 0x7F> {};
 template <>
-struct ElementOf<DataType::float64> : Native<double> {};
-template <>
-struct ElementOf<DataType::bfloat16> : BFloat16 {};
-template <>
-struct ElementOf<DataType::float8_e4m3> : SmallFloat<std::uint8_t, 3, 7, 0x7F, 0x7F> {};
-template <>
-struct ElementOf<DataType::float8_e5m2> : SmallFloat<std::uint8_t, 2, 15, 0x7C, 0x7E> {};
+struct Element<DataType::float8_e5m2> : SmallFloat<std::uint8_t, 2, 15, 0x7C, 0x7E> {};
+
+template <DataType type>
+using ElementOf = Element<kernel_type(type)>;
 
 // --- Operators -----------------------------------------------------------------------------------
 
@@ -82,10 +95,17 @@ TUTTI_HD W wrapping_sum(W a, W b) {
   }
 }
 
+/// The sign of an integer that is read as one without.
+template <class W>
+inline constexpr W kSignBit = static_cast<W>(W{1} << (8 * sizeof(W) - 1));
+
 /// The smaller (`larger`: the larger) of two; a NaN on either side gives a NaN.
 template <class W>
-TUTTI_HD W extreme(W a, W b, bool larger) {
-  if constexpr (std::is_floating_point_v<W>) {
+TUTTI_HD W extreme(W a, W b, bool larger, bool is_signed) {
+  if constexpr (std::is_integral_v<W>) {
+    const W flipped = is_signed ? kSignBit<W> : W{0};  // negative numbers come first
+    return ((a ^ flipped) < (b ^ flipped)) != larger ? a : b;
+  } else {
 #if TUTTI_ON_DEVICE
     if constexpr (sizeof(W) == 4) {
       // One instruction: NaNs are handed on, and -0 is below +0.
@@ -103,8 +123,8 @@ TUTTI_HD W extreme(W a, W b, bool larger) {
       const Bits y = __builtin_bit_cast(Bits, b);
       return __builtin_bit_cast(W, larger ? static_cast<Bits>(x & y) : static_cast<Bits>(x | y));
     }
+    return (a < b) != larger ? a : b;
   }
-  return (a < b) != larger ? a : b;
 }
 
 /// avg and pre_multiplied_sum reduce as sum.
@@ -128,6 +148,7 @@ enum class Scaling : std::uint32_t { none, factor, divide };
 /// The reduction of a move.
 struct Reduction {
   ReduceKind kind = ReduceKind::sum;
+  bool is_signed = false;      // the integers
   bool divide_result = false;  // avg's last step, of integers and in the canonical order
   std::uint32_t divisor = 1;   // number of ranks
   double reciprocal = 1;       // of that
@@ -140,8 +161,7 @@ using Unsigned = std::conditional_t<
     std::conditional_t<bytes == 4, std::uint32_t,
                        std::conditional_t<bytes == 2, std::uint16_t, std::uint8_t>>>;
 
-/// Of floats rounded once; of integers truncating, of the type's own signedness: as in 64 bits,
-/// where 32 are enough.
+/// Of floats rounded once; of integers truncating: as in 64 bits, where 32 are enough.
 template <class W>
 TUTTI_HD W quotient_of(W v, const Reduction& reduction) {
   if constexpr (std::is_same_v<W, float>) {
@@ -156,9 +176,11 @@ TUTTI_HD W quotient_of(W v, const Reduction& reduction) {
   } else if constexpr (std::is_floating_point_v<W>) {
     return v / reduction.divisor;
   } else {
-    using Signed = std::conditional_t<sizeof(W) == 8, std::int64_t, std::int32_t>;
-    using Divisor = std::conditional_t<std::is_signed_v<W>, Signed, std::make_unsigned_t<Signed>>;
-    return static_cast<W>(v / static_cast<Divisor>(reduction.divisor));
+    using Wide = std::conditional_t<sizeof(W) == 8, std::uint64_t, std::uint32_t>;
+    const bool negative = reduction.is_signed && v >= kSignBit<W>;
+    const Wide magnitude = negative ? static_cast<W>(W{0} - v) : v;
+    const auto quotient = static_cast<W>(magnitude / static_cast<Wide>(reduction.divisor));
+    return negative ? static_cast<W>(W{0} - quotient) : quotient;
   }
 }
 
@@ -227,17 +249,19 @@ class Widened {
   }
 
   /// `first`: this becomes what `other` is.
-  TUTTI_HD void fold(const Widened& other, bool first, ReduceKind kind) {
+  TUTTI_HD void fold(const Widened& other, bool first, const Reduction& reduction) {
     if (first) {
       *this = other;
-    } else if (is_sum(kind)) {
+    } else if (is_sum(reduction.kind)) {
       add(other);
-    } else if (kind == ReduceKind::prod) {
+    } else if (reduction.kind == ReduceKind::prod) {
       multiply(other);
     } else {
-      const bool larger = kind == ReduceKind::max;
+      const bool larger = reduction.kind == ReduceKind::max;
       TUTTI_UNROLL
-      for (int i = 0; i < kElements; ++i) value_[i] = extreme(value_[i], other.value_[i], larger);
+      for (int i = 0; i < kElements; ++i) {
+        value_[i] = extreme(value_[i], other.value_[i], larger, reduction.is_signed);
+      }
     }
   }
 
@@ -306,8 +330,10 @@ class Widened {
 };
 
 /// The same for integers of a byte: four in a register, which wrap each by itself.
-template <class T, int kBytes>
-class PackedBytes {
+template <int kBytes>
+class Widened<Element<DataType::uint8>, kBytes> {
+  using T = std::uint8_t;
+
  public:
   TUTTI_HD void widen(Pair pack) {
     const std::uint64_t from[2] = {pack.first, pack.second};
@@ -326,7 +352,7 @@ class PackedBytes {
     for (int i = 0; i < kFours; ++i) four_[i] = 0;
   }
   TUTTI_HD void multiply(T factor) {
-    const std::uint32_t by = static_cast<std::uint8_t>(factor);
+    const std::uint32_t by = factor;
     TUTTI_UNROLL
     for (int i = 0; i < kFours; ++i) {
       const std::uint32_t even = (four_[i] & 0x00FF00FFu) * by & 0x00FF00FFu;
@@ -334,7 +360,7 @@ class PackedBytes {
       four_[i] = even | odd << 8;
     }
   }
-  TUTTI_HD void add(const PackedBytes& other) {
+  TUTTI_HD void add(const Widened& other) {
     TUTTI_UNROLL
     for (int i = 0; i < kFours; ++i) {
       const std::uint32_t a = four_[i];
@@ -345,15 +371,16 @@ class PackedBytes {
   TUTTI_HD void divide(const Reduction& reduction) {
     each(*this, [&](T a, T) { return quotient_of(a, reduction); });
   }
-  TUTTI_HD void fold(const PackedBytes& other, bool first, ReduceKind kind) {
+  TUTTI_HD void fold(const Widened& other, bool first, const Reduction& reduction) {
     if (first) {
       *this = other;
-    } else if (is_sum(kind)) {
+    } else if (is_sum(reduction.kind)) {
       add(other);
     } else {
       each(other, [&](T a, T b) {
-        return kind == ReduceKind::prod ? wrapping_product(a, b)
-                                        : extreme(a, b, kind == ReduceKind::max);
+        return reduction.kind == ReduceKind::prod
+                   ? wrapping_product(a, b)
+                   : extreme(a, b, reduction.kind == ReduceKind::max, reduction.is_signed);
       });
     }
   }
@@ -363,11 +390,11 @@ class PackedBytes {
 
   /// The lowest byte of all comes to the top, and the others move down, until all have been there.
   template <class F>
-  TUTTI_HD void each(PackedBytes other, const F& f) {
+  TUTTI_HD void each(Widened other, const F& f) {
     TUTTI_NO_UNROLL
     for (int n = 0; n < 4 * kFours; ++n) {
       const T value = f(static_cast<T>(four_[0]), static_cast<T>(other.four_[0]));
-      move_down(four_, static_cast<std::uint8_t>(value));
+      move_down(four_, value);
       move_down(other.four_, 0);
     }
   }
@@ -381,9 +408,5 @@ class PackedBytes {
 
   std::uint32_t four_[kFours];
 };
-template <int kBytes>
-class Widened<ElementOf<DataType::int8>, kBytes> : public PackedBytes<std::int8_t, kBytes> {};
-template <int kBytes>
-class Widened<ElementOf<DataType::uint8>, kBytes> : public PackedBytes<std::uint8_t, kBytes> {};
 
 }  // namespace tutti::device

@@ -227,6 +227,7 @@ RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
   r.addresses.scalar = r.scalar = b.op.scalar;
   r.signature = b.signature;
   r.kind = b.op.kind;
+  r.is_signed = is_signed_integer(b.type);
   r.is_plain = b.op.kind == ReduceKind::sum && is_aligned(r.in) && is_aligned(r.out);
   const bool is_short = plan.header.bytes <= kPlanInShared;
   r.kernel = b.canonical                                   ? KernelKind::canonical

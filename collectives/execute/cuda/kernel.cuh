@@ -1,5 +1,5 @@
 // The kernel: run_block() of step_logic.h, one thread block for each lane and copy. Instantiated
-// for one data type in each kernel_<type>.cu; operators and protocols are chosen inside.
+// for one data type in each kernels/<type>.cu; operators and protocols are chosen inside.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -13,11 +13,9 @@ inline constexpr int kThreads = 512;
 /// For cudaLaunchKernel(): takes one Launch.
 const void* kernel_of(DataType type, KernelKind kind);
 
-const void* kernel_of_int8(KernelKind kind);
+// Of each kernel_type().
 const void* kernel_of_uint8(KernelKind kind);
-const void* kernel_of_int32(KernelKind kind);
 const void* kernel_of_uint32(KernelKind kind);
-const void* kernel_of_int64(KernelKind kind);
 const void* kernel_of_uint64(KernelKind kind);
 const void* kernel_of_float16(KernelKind kind);
 const void* kernel_of_float32(KernelKind kind);

@@ -71,7 +71,8 @@ struct RankLaunch {
   std::uint32_t blocks;       // from there on: lanes x copies
   ReduceKind kind;
   KernelKind kernel;  // that walks the plan; of all ranks of a launch
-  bool is_plain;  // its buffers begin at multiples of 8, and its reduction is a sum: plain moves
+  bool is_plain;   // its buffers begin at multiples of 8, and its reduction is a sum: plain moves
+  bool is_signed;  // its integers; the kernels are those of unsigned ones
 };
 
 inline constexpr std::uint32_t kMostRanks = 16;  // of one launch; kernel parameters are 4 KB

@@ -400,6 +400,7 @@ class LaneWalk : LaneLinks<Block, kKind> {
     arguments.part = plan().shares_tiles != 0 ? shared_.copy : 0;
     arguments.parts = plan().shares_tiles != 0 ? plan().copies : 1;
     arguments.reduction.kind = rank_.kind;
+    arguments.reduction.is_signed = rank_.is_signed;
     arguments.reduction.divisor = plan().divisor;
     arguments.reduction.reciprocal = plan().reciprocal;
     arguments.reduction.divide_result =

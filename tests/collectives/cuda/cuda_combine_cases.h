@@ -126,6 +126,7 @@ struct CombineData {
     m.sources = c.divisor();
     m.bytes = bytes;
     m.reduction.kind = c.kind;
+    m.reduction.is_signed = is_signed_integer(c.type);
     m.reduction.divisor = c.divisor();
     m.reduction.reciprocal = 1.0 / c.divisor();
     m.reduction.divide_result = c.divide_result;
