@@ -1,12 +1,14 @@
-# CUDA: compiled where there is nvcc, unless TUTTI_CUDA is OFF. The runtime is linked statically and
-# finds the driver by itself, so libtutti loads on machines without a GPU as well.
+# CUDA: where there is nvcc, unless TUTTI_CUDA is OFF, the modules are compiled that the library opens
+# at the first memory of a GPU (modules.cmake). They contain CUDA's runtime, which finds the driver by
+# itself. Nothing else needs anything of CUDA.
 #
 # tutti_cuda(target sources...): adds kernels to a target.
 # tutti_cuda_headers(target sources...): C++ sources of a target that include the toolkit's headers.
-set(TUTTI_CUDA AUTO CACHE STRING "The CUDA executor: ON, OFF, or AUTO (on where nvcc is found)")
+set(TUTTI_CUDA AUTO CACHE STRING "The modules for GPUs: ON, OFF, or AUTO (on where nvcc is found)")
 set_property(CACHE TUTTI_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(TUTTI_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING
-    "GPU architectures to compile for, as CMAKE_CUDA_ARCHITECTURES takes them")
+# One alone takes a third of the time of three. Packages name three (pyproject.toml).
+set(TUTTI_CUDA_ARCHITECTURES AUTO CACHE STRING
+    "GPU architectures to compile for, as CMAKE_CUDA_ARCHITECTURES takes them, or AUTO: this machine's GPU, else 90")
 
 set(TUTTI_HAS_CUDA OFF)
 set(TUTTI_CUDA_STATE "off (TUTTI_CUDA)")
@@ -22,13 +24,23 @@ elseif(TUTTI_CUDA)
     endif()
   endif()
   set(CMAKE_CUDA_ARCHITECTURES ${TUTTI_CUDA_ARCHITECTURES})
+  if(TUTTI_CUDA_ARCHITECTURES STREQUAL AUTO)
+    set(CMAKE_CUDA_ARCHITECTURES 90)
+  endif()
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
     find_package(CUDAToolkit 12 REQUIRED)
     set(TUTTI_HAS_CUDA ON)
-    list(JOIN TUTTI_CUDA_ARCHITECTURES ", " state)
+    if(TUTTI_CUDA_ARCHITECTURES STREQUAL AUTO)
+      execute_process(COMMAND ${CUDAToolkit_BIN_DIR}/__nvcc_device_query RESULT_VARIABLE result
+                      OUTPUT_VARIABLE here ERROR_QUIET)
+      if(result EQUAL 0 AND here MATCHES "^[0-9]+")
+        set(CMAKE_CUDA_ARCHITECTURES ${CMAKE_MATCH_0})
+      endif()
+    endif()
+    list(JOIN CMAKE_CUDA_ARCHITECTURES ", " state)
     set(TUTTI_CUDA_STATE "CUDA ${CUDAToolkit_VERSION}, for ${state}")
   elseif(TUTTI_CUDA STREQUAL AUTO)
     set(TUTTI_CUDA_STATE "off (no nvcc was found)")
@@ -41,7 +53,7 @@ endif()
 function(tutti_cuda target)
   add_library(${target}_kernels OBJECT ${ARGN})
   set_target_properties(${target}_kernels PROPERTIES
-    POSITION_INDEPENDENT_CODE ON CUDA_ARCHITECTURES "${TUTTI_CUDA_ARCHITECTURES}")
+    POSITION_INDEPENDENT_CODE ON CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
   target_include_directories(${target}_kernels PRIVATE ${PROJECT_SOURCE_DIR})
   # The language as a flag: CMake 3.25 does not know it of nvcc 13.
   # No fused multiply-add, as on the host (cmake/options.cmake): a * b + c is two roundings.

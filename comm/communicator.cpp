@@ -16,7 +16,7 @@
 #include "core/fork.h"
 #include "core/settings.h"
 #include "core/wait.h"
-#include "transport/gpu/gpu_memory.h"
+#include "transport/gpu/gpu_driver.h"
 
 namespace tutti {
 namespace {

@@ -258,8 +258,8 @@ class Communicator : public TypedCalls<Communicator> {
   /// or several, or threads. The ranks of one process share a GPU, at most 16 of them. Each has a
   /// stream of its own, or one group() has the calls of all, which makes them one kernel. The sends
   /// and receives of a group are one kernel, after its collectives. Between processes, a rank's
-  /// first calls wait for the first calls of the ranks that they need. Throws Error(system) in a
-  /// build without CUDA.
+  /// first calls wait for the first calls of the ranks that they need. Throws Error(system)
+  /// where libtutti_cuda.so, a part of Tutti, is missing.
   void run(const Call& call, void* stream);
   /// Starts `call` and returns; its memory belongs to the operation until that is over. One thread
   /// of the rank, which exists from the first start() on, runs the started calls of this

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/settings.h"
 #include "topology/place.h"
-#include "transport/gpu/gpu_memory.h"
+#include "transport/gpu/gpu_driver.h"
 
 namespace tutti {
 namespace {

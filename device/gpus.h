@@ -16,7 +16,7 @@ struct Gpus {
   std::shared_ptr<device::Device> (*open)(int ordinal);
 };
 
-/// CUDA's; in a build without CUDA there are none.
+/// CUDA's. The last two open libtutti_cuda.so, and throw Error(system) where it is missing.
 Gpus cuda_gpus();
 
 }  // namespace tutti

@@ -18,7 +18,7 @@ const std::byte* bytes_at(const void* memory) { return static_cast<const std::by
 
 }  // namespace
 
-Gpu::Gpu(int ordinal) : Gpu(cuda_gpus(), ordinal, gpu_kernels::exist()) {}
+Gpu::Gpu(int ordinal) : Gpu(cuda_gpus(), ordinal, true) {}
 Gpu::Gpu(const Gpus& gpus, int ordinal) : Gpu(gpus, ordinal, false) {}
 
 Gpu::Gpu(const Gpus& gpus, int ordinal, bool computes)
@@ -26,8 +26,8 @@ Gpu::Gpu(const Gpus& gpus, int ordinal, bool computes)
       ordinal_(ordinal),
       name_(fmt::format("GPU {}", ordinal)),
       gpu_(gpus.open(ordinal)),
-      computes_(computes) {
-  if (computes_) gpu_->as_current(gpu_kernels::load);
+      kernels_(computes ? &gpu_kernels() : nullptr) {
+  if (computes) gpu_->as_current([&] { kernels_->load(); });
 }
 
 Gpu::~Gpu() {
@@ -86,9 +86,9 @@ void Gpu::copy(void* to, const void* from, std::size_t bytes) {
 
 void Gpu::copy_rows(void* to, std::size_t to_step, const void* from, std::size_t from_step,
                     std::size_t bytes, std::size_t rows) {
-  if (computes_) {
+  if (kernels_ != nullptr) {
     gpu_->as_current(
-        [&] { gpu_kernels::copy_rows(to, to_step, from, from_step, bytes, rows, current()); });
+        [&] { kernels_->copy_rows(to, to_step, from, from_step, bytes, rows, current()); });
     return;
   }
   for (std::size_t i = 0; i < rows; ++i) {
@@ -112,23 +112,23 @@ void Gpu::convert(DataType from, const void* in, DataType to, void* out, std::si
     throw Error(ErrorCode::invalid_usage, fmt::format("a conversion from {} to {} on {}",
                                                       tutti::name(from), tutti::name(to), name_));
   }
-  gpu_->as_current([&] { gpu_kernels::convert(from, in, to, out, count, current()); });
+  gpu_->as_current([&] { kernels_->convert(from, in, to, out, count, current()); });
 }
 
 void Gpu::add(DataType type, void* to, const void* values, unsigned divisor, const void* before,
               std::size_t count) {
   check_computes("a sum");
-  gpu_->as_current([&] { gpu_kernels::add(type, to, values, divisor, before, count, current()); });
+  gpu_->as_current([&] { kernels_->add(type, to, values, divisor, before, count, current()); });
 }
 
 double Gpu::sum_of_squares(DataType type, std::span<const Values> of) {
   check_computes("a norm");
-  double sums[gpu_kernels::kPartialSums] = {};
+  double sums[GpuKernels::kPartialSums] = {};
   if (sums_ == nullptr) sums_ = reinterpret_cast<double*>(gpu_->allocate(sizeof sums));
   zero(sums_, sizeof sums);
   gpu_->as_current([&] {
     for (const Values& v : of) {
-      gpu_kernels::add_squares(type, v.data, v.count, sums_, current());
+      kernels_->add_squares(type, v.data, v.count, sums_, current());
     }
   });
   read(sums, sums_, sizeof sums);
@@ -143,9 +143,9 @@ void Gpu::update(const Optimizer& optimizer, const Optimizer::Slice& slice) {
   }
   gpu_->as_current([&] {
     if (adamw != nullptr) {
-      gpu_kernels::adamw(slice, adamw->constants(slice), current());
+      kernels_->adamw(slice, adamw->constants(slice), current());
     } else {
-      gpu_kernels::sgd(slice, sgd->constants(slice), current());
+      kernels_->sgd(slice, sgd->constants(slice), current());
     }
   });
 }

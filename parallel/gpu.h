@@ -27,9 +27,12 @@ class Device;
 
 namespace tutti::parallel {
 
+class GpuKernels;
+
 class Gpu : public Device {
  public:
-  /// By CUDA's number. Throws Error(system) if there is none, or if this is a build without CUDA.
+  /// By CUDA's number. Throws Error(system) if there is none, or if libtutti_cuda.so or
+  /// libtutti_parallel_cuda.so is missing.
   explicit Gpu(int ordinal);
   /// For tests: what stands for GPUs, without kernels.
   Gpu(const Gpus& gpus, int ordinal);
@@ -43,7 +46,7 @@ class Gpu : public Device {
   std::string_view name() const override { return name_; }
   bool is_gpu() const override { return true; }
   bool owns(const void* memory) const override;
-  bool computes() const override { return computes_; }
+  bool computes() const override { return kernels_ != nullptr; }
   /// None. PyTorch's is TorchGpu's.
   LayerMath* layer_math() override { return nullptr; }
   bool converts(DataType from, DataType to) const override;
@@ -76,8 +79,8 @@ class Gpu : public Device {
   const int ordinal_;
   const std::string name_;
   const std::shared_ptr<device::Device> gpu_;
-  const bool computes_;
-  double* sums_ = nullptr;  // of sum_of_squares(), which has waited for its kernels
+  const GpuKernels* const kernels_;  // null: for tests, none
+  double* sums_ = nullptr;           // of sum_of_squares(), which has waited for its kernels
   Stream current_ = nullptr;
 };
 

@@ -6,10 +6,12 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/module.h"
 #include "parallel/gpu_elements.h"
 #include "parallel/gpu_kernels.h"
+#include "tutti_parallel_cuda_interface.h"
 
-namespace tutti::parallel::gpu_kernels {
+namespace tutti::parallel {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -87,78 +89,88 @@ gpu_elements::Slice<T> slice_of(const Optimizer::Slice& s) {
           s.compute};
 }
 
+class Kernels final : public GpuKernels {
+ public:
+  void load() const override {
+    namespace e = gpu_elements;
+    load_each<e::Convert<float>, e::Convert<double>, e::Add<float>, e::Add<double>,
+              e::CopyRows<uint4>, e::CopyRows<std::uint32_t>, e::CopyRows<std::byte>,
+              e::AdamW<float>, e::AdamW<double>, e::Sgd<float>, e::Sgd<double>>();
+    load_kernel(squares<float>);
+    load_kernel(squares<double>);
+  }
+
+  void convert(DataType from, const void* in, DataType to, void* out, std::size_t count,
+               Device::Stream stream) const override {
+    if (from == DataType::float64) {
+      launch(gpu_elements::Convert<double>{from, in, to, out}, count, stream);
+    } else {
+      launch(gpu_elements::Convert<float>{from, in, to, out}, count, stream);
+    }
+  }
+
+  void add(DataType type, void* to, const void* values, unsigned divisor, const void* before,
+           std::size_t count, Device::Stream stream) const override {
+    if (type == DataType::float64) {
+      launch(gpu_elements::Add<double>{type, to, values, divisor, before}, count, stream);
+    } else {
+      launch(gpu_elements::Add<float>{type, to, values, divisor, before}, count, stream);
+    }
+  }
+
+  void copy_rows(void* to, std::size_t to_step, const void* from, std::size_t from_step,
+                 std::size_t bytes, std::size_t rows, Device::Stream stream) const override {
+    // The longest words that all runs begin and end at.
+    const std::size_t places = reinterpret_cast<std::uintptr_t>(to) |
+                               reinterpret_cast<std::uintptr_t>(from) | to_step | from_step | bytes;
+    if (places % sizeof(uint4) == 0) {
+      copy_words<uint4>(to, to_step, from, from_step, bytes, rows, stream);
+    } else if (places % sizeof(std::uint32_t) == 0) {
+      copy_words<std::uint32_t>(to, to_step, from, from_step, bytes, rows, stream);
+    } else {
+      copy_words<std::byte>(to, to_step, from, from_step, bytes, rows, stream);
+    }
+  }
+
+  void add_squares(DataType type, const void* data, std::size_t count, double* sums,
+                   Device::Stream stream) const override {
+    if (count == 0) return;
+    if (type == DataType::float64) {
+      squares<double><<<kPartialSums, kThreads, 0, stream_of(stream)>>>(type, data, count, sums);
+    } else {
+      squares<float><<<kPartialSums, kThreads, 0, stream_of(stream)>>>(type, data, count, sums);
+    }
+    check();
+  }
+
+  void adamw(const Optimizer::Slice& slice, const kernels::AdamWConstants& constants,
+             Device::Stream stream) const override {
+    if (slice.type == DataType::float64) {
+      launch(gpu_elements::AdamW<double>(slice_of<double>(slice), constants), slice.count, stream);
+    } else {
+      launch(gpu_elements::AdamW<float>(slice_of<float>(slice), constants), slice.count, stream);
+    }
+  }
+
+  void sgd(const Optimizer::Slice& slice, const kernels::SgdConstants& constants,
+           Device::Stream stream) const override {
+    if (slice.type == DataType::float64) {
+      launch(gpu_elements::Sgd<double>(slice_of<double>(slice), constants), slice.count, stream);
+    } else {
+      launch(gpu_elements::Sgd<float>(slice_of<float>(slice), constants), slice.count, stream);
+    }
+  }
+};
+
+const Kernels instance;
+
 }  // namespace
 
-bool exist() { return true; }
+}  // namespace tutti::parallel
 
-void load() {
-  namespace e = gpu_elements;
-  load_each<e::Convert<float>, e::Convert<double>, e::Add<float>, e::Add<double>,
-            e::CopyRows<uint4>, e::CopyRows<std::uint32_t>, e::CopyRows<std::byte>, e::AdamW<float>,
-            e::AdamW<double>, e::Sgd<float>, e::Sgd<double>>();
-  load_kernel(squares<float>);
-  load_kernel(squares<double>);
-}
+namespace tutti {
 
-void convert(DataType from, const void* in, DataType to, void* out, std::size_t count,
-             Device::Stream stream) {
-  if (from == DataType::float64) {
-    launch(gpu_elements::Convert<double>{from, in, to, out}, count, stream);
-  } else {
-    launch(gpu_elements::Convert<float>{from, in, to, out}, count, stream);
-  }
-}
+const Module tutti_module{TUTTI_PARALLEL_CUDA_INTERFACE,
+                          static_cast<const parallel::GpuKernels*>(&parallel::instance)};
 
-void add(DataType type, void* to, const void* values, unsigned divisor, const void* before,
-         std::size_t count, Device::Stream stream) {
-  if (type == DataType::float64) {
-    launch(gpu_elements::Add<double>{type, to, values, divisor, before}, count, stream);
-  } else {
-    launch(gpu_elements::Add<float>{type, to, values, divisor, before}, count, stream);
-  }
-}
-
-void copy_rows(void* to, std::size_t to_step, const void* from, std::size_t from_step,
-               std::size_t bytes, std::size_t rows, Device::Stream stream) {
-  // The longest words that all runs begin and end at.
-  const std::size_t places = reinterpret_cast<std::uintptr_t>(to) |
-                             reinterpret_cast<std::uintptr_t>(from) | to_step | from_step | bytes;
-  if (places % sizeof(uint4) == 0) {
-    copy_words<uint4>(to, to_step, from, from_step, bytes, rows, stream);
-  } else if (places % sizeof(std::uint32_t) == 0) {
-    copy_words<std::uint32_t>(to, to_step, from, from_step, bytes, rows, stream);
-  } else {
-    copy_words<std::byte>(to, to_step, from, from_step, bytes, rows, stream);
-  }
-}
-
-void add_squares(DataType type, const void* data, std::size_t count, double* sums,
-                 Device::Stream stream) {
-  if (count == 0) return;
-  if (type == DataType::float64) {
-    squares<double><<<kPartialSums, kThreads, 0, stream_of(stream)>>>(type, data, count, sums);
-  } else {
-    squares<float><<<kPartialSums, kThreads, 0, stream_of(stream)>>>(type, data, count, sums);
-  }
-  check();
-}
-
-void adamw(const Optimizer::Slice& slice, const kernels::AdamWConstants& constants,
-           Device::Stream stream) {
-  if (slice.type == DataType::float64) {
-    launch(gpu_elements::AdamW<double>(slice_of<double>(slice), constants), slice.count, stream);
-  } else {
-    launch(gpu_elements::AdamW<float>(slice_of<float>(slice), constants), slice.count, stream);
-  }
-}
-
-void sgd(const Optimizer::Slice& slice, const kernels::SgdConstants& constants,
-         Device::Stream stream) {
-  if (slice.type == DataType::float64) {
-    launch(gpu_elements::Sgd<double>(slice_of<double>(slice), constants), slice.count, stream);
-  } else {
-    launch(gpu_elements::Sgd<float>(slice_of<float>(slice), constants), slice.count, stream);
-  }
-}
-
-}  // namespace tutti::parallel::gpu_kernels
+}  // namespace tutti

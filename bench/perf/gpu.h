@@ -1,4 +1,4 @@
-// The interface of the *_perf programs to CUDA. In a build without CUDA there are no GPUs, and
+// GPUs for the *_perf programs, through libtutti_cuda.so. Where it, a driver or a GPU is missing,
 // everything except count() throws Error(system). A thread has a current GPU, as in CUDA.
 #pragma once
 
@@ -6,15 +6,14 @@
 #include <cstdint>
 #include <string>
 
+#include "transport/gpu/cuda_module.h"
+
 namespace tutti::perf::gpu {
 
 /// GPUs that this process sees. None: `why`, in words.
 int count(std::string& why);
 
-struct Description {
-  std::string bus_id;  // "0000:19:00"
-  std::string name;    // "NVIDIA H200"
-};
+using Description = Cuda::Description;
 Description describe(int device);
 
 /// Makes it the calling thread's.

@@ -7,7 +7,7 @@
 #include "bindings/nccl/memory.h"
 #include "bindings/nccl/result.h"
 #include "comm/impl.h"
-#include "transport/gpu/gpu_memory.h"
+#include "transport/gpu/cuda_module.h"
 
 namespace tutti::nccl {
 namespace {
@@ -30,7 +30,7 @@ void resolve(Task& task) {
       std::memcpy(&task.call.op.scalar, task.scalar, bytes);
     } else {
       // What was put on the stream before may write it, so the host waits for that.
-      read_from_gpu(&task.call.op.scalar, task.scalar, bytes, task.stream);
+      cuda().read(&task.call.op.scalar, task.scalar, bytes, task.stream);
     }
   }
   if (!needs_staging(task.call)) return;
@@ -40,8 +40,8 @@ void resolve(Task& task) {
     task.staged.reset(new std::byte[bytes], std::default_delete<std::byte[]>());
     std::memcpy(task.staged.get(), task.call.in, bytes);
   } else {
-    task.staged.reset(duplicate_on_gpu(task.call.in, bytes, task.stream),
-                      [stream = task.stream](void* copy) { free_duplicate(copy, stream); });
+    task.staged.reset(cuda().duplicate(task.call.in, bytes, task.stream),
+                      [stream = task.stream](void* copy) { cuda().free_duplicate(copy, stream); });
   }
   task.call.in = task.staged.get();
 }

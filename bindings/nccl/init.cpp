@@ -7,7 +7,8 @@
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/lifecycle.h"
 #include "bindings/nccl/log.h"
-#include "transport/gpu/gpu_memory.h"
+#include "transport/gpu/cuda_module.h"
+#include "transport/gpu/gpu_driver.h"
 
 namespace tutti::nccl {
 namespace {

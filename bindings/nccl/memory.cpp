@@ -12,8 +12,8 @@
 #include "bindings/nccl/result.h"
 #include "core/memory.h"
 #include "core/window_memory.h"
-#include "transport/gpu/gpu_memory.h"
-#include "transport/gpu/gpu_pointer.h"
+#include "transport/gpu/cuda_module.h"
+#include "transport/gpu/gpu_driver.h"
 
 namespace tutti::nccl {
 
@@ -27,7 +27,7 @@ namespace {
 class OnGpus {
  public:
   void* allocate(std::size_t bytes) {
-    void* const memory = allocate_on_gpu(bytes);
+    void* const memory = cuda().allocate(bytes);
     const std::lock_guard lock(mutex_);
     made_.insert(memory);
     return memory;
@@ -38,7 +38,7 @@ class OnGpus {
       const std::lock_guard lock(mutex_);
       if (made_.erase(memory) == 0) return false;
     }
-    free_on_gpu(memory);
+    cuda().free(memory);
     return true;
   }
 

@@ -24,7 +24,7 @@ namespace tutti::libtorch {
 
 class TorchGpu : public parallel::Gpu {
  public:
-  /// By CUDA's number. Throws Error(system) if there is none, or in a build without CUDA.
+  /// By CUDA's number. Throws Error(system) if there is none, or if libtutti_cuda.so is missing.
   explicit TorchGpu(int ordinal)
       : Gpu(ordinal), tensors_(c10::kCUDA, static_cast<c10::DeviceIndex>(ordinal)) {}
   /// For tests: what stands for GPUs, and the device of tensors over its memory.

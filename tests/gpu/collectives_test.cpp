@@ -6,13 +6,12 @@
 #include <chrono>
 #include <thread>
 
-#include "collectives/execute/cuda/cuda_device.h"
 #include "tests/collectives/cuda/cuda_cases.h"
+#include "transport/gpu/cuda_module.h"
 
 namespace tutti::test {
 namespace {
 
-using device::CudaDevice;
 using device::Protocol;
 using device::SegmentShape;
 using namespace std::chrono_literals;
@@ -34,7 +33,7 @@ struct OwnStream {
   cudaStream_t stream = nullptr;
 };
 
-DeviceUnderTest on(CudaDevice& device, cudaStream_t stream) {
+DeviceUnderTest on(device::Device& device, cudaStream_t stream) {
   return {device,
           [](std::byte* to, const std::byte* from, std::size_t n) {
             if (n > 0) check(cudaMemcpy(to, from, n, cudaMemcpyDeviceToHost));
@@ -49,7 +48,8 @@ bool has_one_block(Collective c) {
 
 class Gpu : public ::testing::TestWithParam<int> {
  protected:
-  CudaDevice device{0};
+  const std::shared_ptr<device::Device> opened = cuda().open(0);
+  device::Device& device = *opened;
   OwnStream own;
 };
 

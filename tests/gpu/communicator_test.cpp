@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "transport/gpu/gpu_pointer.h"
+#include "transport/gpu/gpu_driver.h"
 
 namespace tutti::test {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "transport/gpu/cuda_driver.h"
 #include "transport/gpu/cuda_ipc.h"
-#include "transport/gpu/gpu_memory.h"
+#include "transport/gpu/cuda_module.h"
 
 namespace tutti {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-#include "transport/gpu/gpu_memory.h"
+#include "transport/gpu/cuda_module.h"
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);

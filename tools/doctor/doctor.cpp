@@ -26,7 +26,7 @@
 #include "tools/doctor/doctor_report.h"
 #include "tools/doctor/doctor_way.h"
 #include "tools/number_in.h"
-#include "transport/gpu/gpu_memory.h"
+#include "transport/gpu/cuda_module.h"
 #include "transport/host/cma.h"
 #include "transport/host/shared_memory.h"
 

@@ -13,9 +13,10 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 most_bytes=60000000
 
 rm -rf "$folder" "$folder.tar.gz"
-mkdir -p "$folder/bin" "$folder/lib" "$folder/tests"
+mkdir -p "$folder/bin" "$folder/lib/tutti" "$folder/tests"
 cp "$build"/bin/tutti "$build"/bin/*_perf "$build"/bin/gpu_copy "$build"/bin/gpu_latency "$folder/bin"
 cp -P "$build"/lib/libtutti.so* "$build"/lib/libtutti_parallel.so* "$build"/lib/libnccl.so* "$folder/lib"
+cp "$build"/lib/tutti/*_cuda.so "$folder/lib/tutti"
 for test in gpu_test gpu_ipc_test gpu_processes_test gpu_rank gpu_nccl_test cuda_combine_test \
     cuda_host_test; do
   cp "$build/tests/$test" "$folder/tests"
@@ -25,7 +26,7 @@ cp -r "$source/tests/gpu/clients" "$folder/tests"
 cp "$source/tools/gpu/gpu-check" "$source/LICENSE" "$folder"
 
 # Everything that they load, but what comes with every Linux and has to fit its kernel or its C++.
-binaries="$folder/bin/* $folder/tests/*_test $folder/tests/gpu_rank $folder/lib/libtutti.so $folder/lib/libtutti_parallel.so $folder/lib/libnccl.so"
+binaries="$folder/bin/* $folder/tests/*_test $folder/tests/gpu_rank $folder/lib/libtutti.so $folder/lib/libtutti_parallel.so $folder/lib/libnccl.so $folder/lib/tutti/*"
 system='linux-vdso|ld-linux|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s'
 ldd $binaries | awk '$2 == "=>" {print $1, $3}' | sort -u | grep -Ev "^($system)[.]" |
   while read -r name path; do

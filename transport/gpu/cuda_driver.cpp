@@ -2,16 +2,38 @@
 
 #include "core/error.h"
 #include "core/file_descriptor.h"
+#include "transport/gpu/gpu_driver_abi.h"
 
 namespace tutti {
 namespace {
+
+namespace abi = gpu_driver_abi;
+static_assert(abi::kSuccess == CUDA_SUCCESS);
+static_assert(abi::kMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+static_assert(abi::kIsManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
+static_assert(abi::kDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+static_assert(abi::kOfHost == CU_MEMORYTYPE_HOST && abi::kOfDevice == CU_MEMORYTYPE_DEVICE);
+static_assert(std::is_same_v<abi::Pointer, CUdeviceptr>);
+static_assert(std::is_pointer_v<CUcontext> && std::is_same_v<CUdevice, int>);
+static_assert(sizeof(CUresult) == sizeof(int) && sizeof(CUpointer_attribute) == sizeof(int));
+/// Whether functions have the same arguments, but for enumerators and pointers to what is hidden.
+template <class F, class G>
+inline constexpr bool kAlike = false;
+template <class... A, class... B>
+inline constexpr bool kAlike<CUresult(A...), int(B...)> = sizeof...(A) == sizeof...(B) &&
+                                                          ((sizeof(A) == sizeof(B)) && ...);
+static_assert(kAlike<decltype(::cuPointerGetAttributes), abi::PointerGetAttributes>);
+static_assert(kAlike<decltype(::cuCtxGetCurrent), abi::CtxGetCurrent>);
+static_assert(kAlike<decltype(::cuCtxGetDevice), abi::CtxGetDevice>);
+static_assert(kAlike<decltype(::cuDevicePrimaryCtxGetState), abi::DevicePrimaryCtxGetState>);
+static_assert(kAlike<decltype(::cuDeviceGetPCIBusId), abi::DeviceGetPCIBusId>);
 
 // Of a function's name as the header renames it (cuMemGetAddressRange is a macro for ..._v2).
 #define TUTTI_NAME(name) TUTTI_TEXT(name)
 #define TUTTI_TEXT(name) #name
 
 CudaDriver load() {
-  void* const library = open_cuda_driver();
+  void* const library = gpu_driver();
   if (library == nullptr) {
     throw Error(ErrorCode::system, std::string("there is no CUDA driver: ") + dlerror());
   }

@@ -1,5 +1,5 @@
-// The functions of the CUDA driver that Tutti calls itself, from libcuda.so.1. The first call looks
-// for that library. (The runtime API, which is linked statically, has none of them.)
+// The functions of the CUDA driver that libtutti_cuda.so calls itself, from libcuda.so.1. (The
+// runtime API, which is linked statically, has none of them.)
 #pragma once
 
 #include <cuda.h>
@@ -8,13 +8,9 @@
 #include <string>
 #include <type_traits>
 
-namespace tutti {
+#include "transport/gpu/gpu_driver.h"
 
-/// dlopen() of the driver, once; null where there is none.
-inline void* open_cuda_driver() {
-  static void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  return library;
-}
+namespace tutti {
 
 struct CudaDriver {
   decltype(&::cuInit) init;
@@ -41,9 +37,9 @@ struct CudaDriver {
   std::string text(CUresult result) const;
 };
 
-/// A function for what must not start the driver; null where there is none.
+/// A function that not every driver has; null where there is none.
 void find_in_cuda_driver(auto*& function, const char* name) {
-  void* const library = open_cuda_driver();
+  void* const library = gpu_driver();
   function =
       library == nullptr
           ? nullptr

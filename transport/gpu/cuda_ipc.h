@@ -7,8 +7,8 @@
 //     fabric   the same where an NVLink fabric spans hosts (and IMEX runs)
 //
 // A handle stands for a whole allocation; the pointer's place in it is sent along, so ranks may
-// pass any pointer, each another one. The driver is loaded when it is first needed, so this links
-// and runs, up to there, on machines without one.
+// pass any pointer, each another one. The functions are of libtutti_cuda.so (cuda_module.h); the
+// library knows what they return.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 #include <memory>
 #include <string>
 
-#include "transport/sockets/socket.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 

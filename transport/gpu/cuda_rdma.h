@@ -3,13 +3,14 @@
 //
 // A network card's writes reach a GPU by a way of their own. A kernel that hears from the host that
 // data has arrived may look before it is there. Some GPUs keep that order themselves; of others the
-// driver can be asked to wait until all has arrived; of the rest nobody knows.
+// driver can be asked to wait until all has arrived; of the rest nobody knows. The functions are of
+// libtutti_cuda.so.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/sockets/socket.h"
+#include "core/file_descriptor.h"
 
 namespace tutti {
 

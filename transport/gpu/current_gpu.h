@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "transport/gpu/cuda_error.h"
-#include "transport/gpu/gpu_memory.h"
+#include "transport/gpu/gpu_driver.h"
 
 namespace tutti {
 

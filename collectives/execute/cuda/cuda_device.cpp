@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 
 #include "collectives/execute/cuda/cuda_scopes.h"
@@ -14,8 +13,7 @@
 #include "core/error.h"
 #include "transport/gpu/cuda_error.h"
 #include "transport/gpu/current_gpu.h"
-#include "transport/gpu/gpu_memory.h"
-#include "transport/gpu/gpu_pointer.h"
+#include "transport/gpu/gpu_driver.h"
 
 namespace tutti::device {
 namespace {
@@ -23,11 +21,6 @@ namespace {
 /// Multiprocessors that no launch of ours takes: what spins may wait for a copy or an allocation
 /// which the driver does by a kernel, and that must find room.
 constexpr int kFreeProcessors = 4;
-
-/// Streams that share one of the GPU's queues wait for each other, and ranks as threads, each with
-/// a stream, then wait in a circle. CUDA has 8 queues unless this is set before it starts, and 32
-/// at most. A program that starts CUDA before Tutti is loaded sets it itself (docs/gpu-status.md).
-const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 Device::Identity identity_of(int ordinal) {
   cudaDeviceProp properties{};
@@ -83,16 +76,19 @@ const void* kernel_of(DataType type, KernelKind kind) {
   return kKernels[static_cast<std::size_t>(type)](kind);
 }
 
-int current_cuda_device() {
-  int ordinal = 0;
-  check_cuda(cudaGetDevice(&ordinal), "cudaGetDevice");
-  return ordinal;
+int cuda_devices(std::string& why) {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result == cudaSuccess && count > 0) return count;
+  cudaGetLastError();  // so that a later call does not report it
+  why = result == cudaSuccess ? "none is visible" : cudaGetErrorString(result);
+  return 0;
 }
 
 CudaDevice::CudaDevice(int ordinal)
     : ordinal_(ordinal), free_events_(std::make_shared<FreeEvents>()) {
   std::string why;
-  const int devices = gpu_count(&why);
+  const int devices = cuda_devices(why);
   if (ordinal < 0 || ordinal >= devices) {
     throw Error(ErrorCode::system,
                 fmt::format("there is no CUDA device {}: {}", ordinal,
@@ -100,7 +96,6 @@ CudaDevice::CudaDevice(int ordinal)
   }
   const CurrentGpu current(ordinal_);
   const Relaxed relaxed;
-  (void)kQueues;
   int processors = 0;
   check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal_),
              "the number of multiprocessors");
@@ -216,7 +211,8 @@ void CudaDevice::order(Stream first, Stream then) {
 Device::Reach CudaDevice::reach(const Identity& other) {
   if (other == identity_) return Reach::whole_lines;
   int peer = 0;
-  const int devices = gpu_count();
+  std::string why;
+  const int devices = cuda_devices(why);
   while (peer < devices && identity_of(peer) != other) ++peer;
   int reaches = 0;
   if (peer == devices || cudaDeviceCanAccessPeer(&reaches, ordinal_, peer) != cudaSuccess ||

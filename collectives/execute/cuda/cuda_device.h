@@ -1,5 +1,4 @@
-// A GPU of this process, through the CUDA runtime (linked statically; where there is no driver,
-// only its constructor fails). Thread-safe.
+// A GPU of this process, through the CUDA runtime. A part of libtutti_cuda.so. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -60,7 +59,7 @@ class CudaDevice : public Device {
   /// On the host, while other threads may launch.
   static void wait_for(Stream stream);
   /// A stream that is ordered after no other, for work that must not wait for a kernel; `work` is
-  /// done on return. One for all, as the GPU has few queues (kQueues).
+  /// done on return. One for all, as the GPU has few queues (transport/gpu/cuda_module.cpp).
   void aside(const std::function<void(void* stream)>& work);
 
   /// What was given back. CUDA waits for all work of the GPU before it frees memory, and a kernel
@@ -91,7 +90,7 @@ class CudaDevice : public Device {
   std::vector<Unused> unused_;
 };
 
-/// The calling thread's. Throws Error(system) where there is no driver.
-int current_cuda_device();
+/// How many this process can use; 0: `why`, in words. Starts CUDA.
+int cuda_devices(std::string& why);
 
 }  // namespace tutti::device

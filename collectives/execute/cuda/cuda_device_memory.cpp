@@ -12,7 +12,6 @@
 #include "core/error.h"
 #include "transport/gpu/cuda_error.h"
 #include "transport/gpu/current_gpu.h"
-#include "transport/gpu/gpu_memory.h"
 
 namespace tutti::device {
 

@@ -109,8 +109,8 @@ def test_no_file_names_a_folder_of_the_build(tmp_path):
 @pytest.mark.skipif(not shutil.which("nvcc") and not pathlib.Path("/usr/local/cuda").exists(), reason="no nvcc")
 def test_the_kernels_are_in_it():
     with zipfile.ZipFile(WHEEL) as wheel:
-        for library in ["lib/libtutti.so.0.1", "lib/tutti/libnccl.so.2"]:
-            assert b".nv_fatbin" in wheel.read(f"tutti/{library}"), library
+        for module in ["lib/tutti/libtutti_cuda.so", "lib/tutti/libtutti_parallel_cuda.so"]:
+            assert b".nv_fatbin" in wheel.read(f"tutti/{module}"), module
 
 
 LOCAL = """

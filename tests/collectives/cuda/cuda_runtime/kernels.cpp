@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "tests/collectives/cuda/cuda_host_device.h"
 #include "transport/gpu/cuda_ipc.h"
-#include "transport/gpu/gpu_memory.h"
 
 namespace tutti::test {
 namespace {
@@ -73,7 +72,6 @@ TUTTI_PLACE(float8_e5m2)
 // What asks the driver. All memory is every GPU's, and there is no other process.
 namespace tutti {
 
-int gpu_count(std::string*) { return 2; }
 bool cuda_can_address(int, const void*) { return true; }
 CudaAllocation cuda_allocation_of(const void*) { return {}; }
 CudaExport export_cuda_memory(const void*, std::size_t) { return {}; }
