@@ -14,9 +14,9 @@ pkg_check_modules(XXHASH REQUIRED libxxhash>=0.8)  # its header alone
 
 set(TUTTI_LINK spdlog::spdlog fmt::fmt pugixml::pugixml PkgConfig::HWLOC PkgConfig::SODIUM Threads::Threads)
 
-# RDMA verbs: compiled where libibverbs is, unless TUTTI_VERBS is OFF. Devices are looked for at run
-# time.
-set(TUTTI_VERBS AUTO CACHE STRING "RDMA verbs: ON, OFF, or AUTO (on where libibverbs is found)")
+# RDMA verbs: compiled where the headers of libibverbs are, unless TUTTI_VERBS is OFF. Devices, and the
+# library, are looked for at run time: it is not linked.
+set(TUTTI_VERBS AUTO CACHE STRING "RDMA verbs: ON, OFF, or AUTO (on where its headers are found)")
 set_property(CACHE TUTTI_VERBS PROPERTY STRINGS AUTO ON OFF)
 set(TUTTI_HAS_VERBS OFF)
 set(TUTTI_VERBS_STATE "off (TUTTI_VERBS)")
@@ -26,11 +26,10 @@ if(TUTTI_VERBS)
   if(NOT TUTTI_VERBS STREQUAL AUTO)
     set(required REQUIRED)
   endif()
-  pkg_check_modules(IBVERBS ${required} IMPORTED_TARGET libibverbs>=1.12)
+  pkg_check_modules(IBVERBS ${required} libibverbs>=1.12)
   if(IBVERBS_FOUND)
     set(TUTTI_HAS_VERBS ON)
-    set(TUTTI_VERBS_STATE "libibverbs ${IBVERBS_VERSION}")
-    list(APPEND TUTTI_LINK PkgConfig::IBVERBS)
+    set(TUTTI_VERBS_STATE "headers of libibverbs ${IBVERBS_VERSION}")
   else()
     set(TUTTI_VERBS_STATE "off (no libibverbs was found)")
   endif()

@@ -15,6 +15,7 @@
 #include "core/number.h"
 #include "core/settings.h"
 #include "transport/verbs/gid.h"
+#include "transport/verbs/library.h"
 
 namespace tutti {
 namespace {
@@ -123,8 +124,8 @@ VerbsPort port_of(ibv_context* context, const ibv_device_attr& limits, std::uint
 std::vector<VerbsPort> verbs_ports() {
   const std::vector<std::string> wanted = wanted_devices();
   int count = 0;
-  const std::unique_ptr<ibv_device*, void (*)(ibv_device**)> devices(ibv_get_device_list(&count),
-                                                                     ibv_free_device_list);
+  const std::unique_ptr<ibv_device*, void (*)(ibv_device**)> devices(
+      why_no_verbs_library().empty() ? ibv_get_device_list(&count) : nullptr, ibv_free_device_list);
   if (devices == nullptr) count = 0;  // the kernel has no RDMA
   std::vector<VerbsPort> ports;
   std::vector<std::string> names;

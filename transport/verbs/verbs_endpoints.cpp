@@ -9,6 +9,7 @@
 
 #include "core/number.h"
 #include "transport/network/wire_choice.h"
+#include "transport/verbs/library.h"
 #include "transport/verbs/verbs_endpoint.h"
 
 namespace tutti {
@@ -49,7 +50,10 @@ VerbsState verbs_state() {
   }
   rlimit locked{};
   getrlimit(RLIMIT_MEMLOCK, &locked);
-  if (state.ports.empty()) {
+  if (const std::string& why = why_no_verbs_library(); !why.empty() && has_rdma_devices()) {
+    state.why_not = why;
+    state.advice = "install libibverbs1, and ibverbs-providers with the drivers of devices";
+  } else if (state.ports.empty()) {
     state.why_not = "this host has no RDMA device, or this process cannot see it";
     state.advice = "in a container, pass /dev/infiniband on";
   } else if (!any) {
