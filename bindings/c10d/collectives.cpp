@@ -40,6 +40,7 @@ void Backend::add_all_gather(Operation& o, const at::Tensor& out, const at::Tens
   check_dense(out, "all_gather");
   check_dense(in, "all_gather");
   check_same_type(out, in, "all_gather");
+  check_written(out, "all_gather");
   TORCH_CHECK(out.numel() == in.numel() * size_, "all_gather: the output has ", out.numel(),
               " elements, but the input's ", in.numel(), " of each of ", size_,
               " ranks are needed");

@@ -92,10 +92,7 @@ WorkPointer Backend::run(Operation&& o, Milliseconds timeout) {
     for (std::size_t over = 0; over < s; ++over) work->end(std::nullopt);
     return start(work, s, std::move(begun));
   }
-  if (!o.finishing.empty()) {
-    const at::NoGradGuard no_grad;
-    o.finish();
-  }
+  if (!o.finishing.empty()) o.finish();
   if (!watched) return nullptr;
   return c10::make_intrusive<FinishedWork>(std::move(o), rank_, sequence_.load(), number, timeout,
                                            began, *ledger_);

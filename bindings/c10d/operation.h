@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/SmallVector.h>
 #include <tutti/tutti.h>
 
@@ -44,7 +45,10 @@ struct Operation {
   std::vector<at::Tensor> results;               // of the user
   std::vector<std::function<void()>> finishing;  // in this order, when all steps are over
 
+  /// On any thread, whatever modes it is in. What it writes may be the tensors of a thread in
+  /// torch.inference_mode(): only in that mode can those be written, others can be in it, too.
   void finish() const {
+    const c10::InferenceMode mode;
     for (const auto& f : finishing) f();
   }
 };

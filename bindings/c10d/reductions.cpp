@@ -116,6 +116,7 @@ void Backend::add_reduce_scatter(Operation& o, const at::Tensor& out, const at::
   check_dense(out, "reduce_scatter");
   check_dense(in, "reduce_scatter");
   check_same_type(out, in, "reduce_scatter");
+  check_written(out, "reduce_scatter");
   TORCH_CHECK(in.numel() == out.numel() * size_, "reduce_scatter: the input has ", in.numel(),
               " elements, but the output's ", out.numel(), " for each of ", size_,
               " ranks are needed");
@@ -176,6 +177,7 @@ WorkPointer Backend::reduce_scatter(Tensors& outs, std::vector<Tensors>& ins,
               "reduce_scatter: inputs of different sizes cannot be reduced so");
   o.results.push_back(out);
   check_same_type(out, all, "reduce_scatter");
+  check_written(out, "reduce_scatter");
   Step s = step(Collective::reduce_scatter_v, all, output(o, out, false), 0, r.elements, r.op);
   s.in_counts = counts;
   o.steps.push_back(std::move(s));

@@ -47,6 +47,8 @@ WorkPointer Backend::allreduce_sparse(Tensors& tensors, const ::c10d::AllreduceO
   at::Tensor& tensor = tensors.front();
   ++sequence_;
   const auto issued = [&]() -> WorkPointer {
+    // In the mode in which the tensor was made: its parts go by that.
+    const c10::InferenceMode as_it_is(tensor.is_inference());
     const at::NoGradGuard no_grad;
     const at::Tensor mine = tensor.coalesce();
     const std::int64_t dims = mine.sparse_dim();

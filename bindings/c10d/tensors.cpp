@@ -1,5 +1,7 @@
 #include "tensors.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -149,6 +151,14 @@ void check_same_type(const at::Tensor& a, const at::Tensor& b, const char* what)
               a.device(), " and ", b.device());
 }
 
+void check_written(const at::Tensor& output, const char* what) {
+  if (!at::GradMode::is_enabled() || !output.requires_grad()) return;
+  const bool is_leaf = output.is_view() ? output._base().is_leaf() : output.is_leaf();
+  TORCH_CHECK(!is_leaf, what,
+              ": a leaf Variable that requires grad is being used in an in-place operation, as an "
+              "output; make the call within torch.no_grad(), or pass its detach()");
+}
+
 at::Tensor input(Operation& o, const at::Tensor& tensor) {
   at::Tensor t = tensor.contiguous();
   if (t.is_conj() || t.is_neg()) t = t.resolve_conj().resolve_neg();
@@ -194,6 +204,7 @@ at::Tensor outputs(Operation& o, const std::vector<at::Tensor>& tensors, const c
   for (const at::Tensor& t : tensors) {
     check_dense(t, what);
     check_same_type(t, tensors.front(), what);
+    check_written(t, what);
     total += t.numel();
   }
   at::Tensor all = at::empty({total}, tensors.front().options());

@@ -25,6 +25,10 @@ inline std::size_t count_of(const at::Tensor& t) {
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* what);
 void check_dense(const at::Tensor& tensor, const char* what);
 void check_same_type(const at::Tensor& a, const at::Tensor& b, const char* what);
+/// Throws for an output that PyTorch's in-place functions refuse: in a mode with gradients, a leaf
+/// that requires them, or a view of one. For the calls in which gloo refuses it; others, such as
+/// broadcast and all_reduce, write parameters in any mode, there as here.
+void check_written(const at::Tensor& output, const char* what);
 
 /// The tensor's elements in memory without gaps, in order, owned by `o`; a copy if necessary.
 at::Tensor input(Operation& o, const at::Tensor& tensor);

@@ -58,7 +58,6 @@ void Work::end(const std::optional<Error>& why) {
   if (!error_) {
     std::exception_ptr thrown;
     try {
-      const at::NoGradGuard no_grad;
       operation_.finish();
     } catch (...) {
       thrown = std::current_exception();
@@ -139,11 +138,8 @@ void Work::fulfil_result(c10::ivalue::Future& future) const {
 }
 
 void Work::record_event() {
-  {
-    const at::NoGradGuard no_grad;
-    operation_.finish();
-    operation_.finishing.clear();
-  }
+  operation_.finish();
+  operation_.finishing.clear();
   event_.emplace(operation_.device.type());
   const c10::impl::VirtualGuardImpl guard(operation_.device.type());
   event_->record(guard.getStream(operation_.device));
