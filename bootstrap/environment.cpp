@@ -29,6 +29,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/number.h"
+#include "core/proc.h"
 #include "core/settings.h"
 #include "transport/sockets/named_host.h"
 #include "transport/sockets/own_addresses.h"
@@ -69,7 +70,7 @@ std::string mpich_job(const Launcher& launcher) {
   if (has_pmi_port()) return fmt::format("mpich-{}", *variable("PMI_PORT"));
   pid_t proxy = process_of(launcher);
   if (const auto fd = integer_variable("PMI_FD")) {
-    const auto above = ancestors_of(::getpid());
+    const auto above = ancestors_of(own_proc_id());
     if (std::ranges::find(above, peer_process(*fd)) != above.end()) proxy = peer_process(*fd);
   }
   if (proxy == 0) proxy = ::getppid();

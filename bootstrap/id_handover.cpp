@@ -64,7 +64,7 @@ std::optional<Answer> ask(const FileDescriptor& socket, int rank, int size, Dead
 }
 
 bool same_user(const FileDescriptor& socket) {
-  return peer_user(socket) == static_cast<std::int64_t>(::geteuid());
+  return peer_user(socket) == std::int64_t{own_user()};
 }
 
 /// The serving end. A peer that says nothing is not waited for long: all of them are local.
@@ -131,7 +131,7 @@ class Offer {
 SocketAddress handover_address(const std::string& job) {
   // Hashed, as names are short and public and the job's may be neither.
   const auto digest = protocol::hash({}, "id hand-over", {std::as_bytes(std::span(job))});
-  std::string name = fmt::format("tutti/{}/", ::geteuid());
+  std::string name = fmt::format("tutti/{}/", own_user());
   for (std::size_t i = 0; i < 16; ++i) {
     name += fmt::format("{:02x}", std::to_integer<unsigned>(digest[i]));
   }

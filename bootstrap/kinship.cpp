@@ -87,7 +87,7 @@ struct Own {
       : marks(told_by(launcher)),
         starter(&launcher == &kPlainTorchrun ? 0 : process_of(launcher)) {}
 
-  const Candidate self{::getpid(), program_of(::getpid())};
+  const Candidate self{own_proc_id(), program_of(own_proc_id())};
   const Entries marks;
   const pid_t starter;
 };
@@ -172,6 +172,7 @@ Program program_from_text(std::string_view text) {
 }
 
 std::string why_another_program(const Launcher& launcher, pid_t zero) {
+  if (!proc_is_ours()) return "";  // the number of `zero` is not /proc's
   const Candidate its{zero, program_of(zero)};
   const Entries its_marks = told_by(launcher, environment_of(zero));
   if (its.program.words.empty() || its_marks.empty()) return "";

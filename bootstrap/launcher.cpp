@@ -15,6 +15,7 @@
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/error.h"
 #include "core/number.h"
+#include "core/proc.h"
 
 namespace tutti {
 
@@ -103,7 +104,7 @@ bool has_all(const Entries& environment, const Entries& entries) {
 
 /// Whether a process above this one has been started by `outer`, but not by `inner`.
 bool is_inside(const Launcher& inner, const Launcher& outer) {
-  return std::ranges::any_of(ancestors_of(::getpid()), [&](pid_t pid) {
+  return std::ranges::any_of(ancestors_of(own_proc_id()), [&](pid_t pid) {
     const Entries environment = environment_of(pid);
     return has_all(environment, told_by(outer)) && !has_all(environment, told_by(inner));
   });
@@ -233,7 +234,7 @@ Entries told_by(const Launcher& launcher, const Entries& environment) {
 
 pid_t process_of(const Launcher& launcher) {
   const Entries told = told_by(launcher);
-  for (const pid_t pid : ancestors_of(::getpid())) {
+  for (const pid_t pid : ancestors_of(own_proc_id())) {
     const Entries environment = environment_of(pid);
     if (!environment.empty() && !has_all(environment, told)) return pid;
   }

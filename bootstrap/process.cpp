@@ -50,7 +50,7 @@ std::chrono::milliseconds age_of(pid_t pid) {
 }
 
 std::chrono::system_clock::time_point process_start() {
-  return std::chrono::system_clock::now() - age_of(::getpid());
+  return std::chrono::system_clock::now() - age_of(own_proc_id());
 }
 
 std::vector<pid_t> ancestors_of(pid_t pid) {

@@ -117,6 +117,7 @@ Session connect(std::shared_ptr<Membership> membership, std::shared_ptr<Network>
     keys.push_back(card.host_peers.key);
   }
   agree_on_invariance(cards);
+  agree_on_users(cards);
   HostPeers& host_peers = *membership->host_peers;
   const auto is_lost = [&](int number) {
     return network == nullptr || network->has_hung_up(number);

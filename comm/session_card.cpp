@@ -87,6 +87,21 @@ void agree_on_invariance(std::span<const SessionCard> cards) {
   }
 }
 
+void agree_on_users(std::span<const SessionCard> cards) {
+  std::map<std::array<std::uint64_t, 2>, std::size_t> first;  // the first rank of each host
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    const HostPeerAddress& its = cards[r].host_peers;
+    const std::size_t f = first.try_emplace(its.host, r).first->second;
+    const HostPeerAddress& other = cards[f].host_peers;
+    if (its.users != other.users || its.user == other.user) continue;
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("rank {} runs as user {}, and rank {}, on the same host, as user {}: "
+                            "ranks of a host share memory, so start them all as one user",
+                            r, its.user, f, other.user),
+                static_cast<int>(r));
+  }
+}
+
 Protection agreed_protection(std::span<const SessionCard> cards) {
   const std::uint32_t agreed = cards.front().network.protection;
   for (std::size_t r = 0; r < cards.size(); ++r) {

@@ -26,7 +26,7 @@ struct HiddenKey {
 
 /// Plain bytes.
 struct SessionCard {
-  static constexpr std::uint32_t kVersion = 14;
+  static constexpr std::uint32_t kVersion = 15;
 
   std::uint32_t version = kVersion;
   std::uint16_t windows = 1;
@@ -54,6 +54,9 @@ protocol::Bytes32 network_key_in(const SessionCard& card, const protocol::Bytes3
 
 /// Throws Error(mismatch), on all ranks alike, unless all ask for it or none does.
 void agree_on_invariance(std::span<const SessionCard> cards);
+/// Throws Error(invalid_usage), on all ranks alike, where two of one host are of different users,
+/// who share no memory.
+void agree_on_users(std::span<const SessionCard> cards);
 /// The protection of data to other hosts that rank 0 asks for. Throws Error(mismatch) where a rank
 /// asks for more: it would believe that it has that.
 Protection agreed_protection(std::span<const SessionCard> cards);

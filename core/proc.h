@@ -3,11 +3,24 @@
 
 #include <sys/types.h>
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tutti {
+
+// Numbers of processes are those of /proc. Where a PID namespace has the /proc of an outer one,
+// they are not those of getpid() and its kin, but other processes'.
+
+/// Whether they are those of getpid().
+bool proc_is_ours();
+/// This process's number; 0: there is no /proc.
+pid_t own_proc_id();
+
+/// The file that this process runs, also where there is no /proc: then as it was started. Throws
+/// Error(system) where that is not there either.
+std::filesystem::path own_program();
 
 /// All processes that can be seen here.
 std::vector<pid_t> process_ids();

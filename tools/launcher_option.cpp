@@ -1,9 +1,9 @@
 #include "tools/launcher_option.h"
 
-#include <filesystem>
 #include <sstream>
 
 #include "core/error.h"
+#include "core/proc.h"
 
 namespace tutti {
 
@@ -28,7 +28,7 @@ std::vector<std::string> LauncherOption::connect() const {
 }
 
 std::string LauncherOption::tutti() const {
-  return tutti_.empty() ? std::filesystem::read_symlink("/proc/self/exe").string() : tutti_;
+  return tutti_.empty() ? own_program().string() : tutti_;
 }
 
 }  // namespace tutti

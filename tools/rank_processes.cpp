@@ -18,12 +18,6 @@
 namespace tutti {
 namespace {
 
-/// Elsewhere its numbers are other processes'.
-bool proc_is_ours() {
-  std::error_code none;
-  return std::filesystem::read_symlink("/proc/self", none) == std::to_string(::getpid());
-}
-
 /// None: the kernel does not tell.
 std::optional<std::vector<pid_t>> children_of(pid_t pid) {
   std::vector<pid_t> children;

@@ -9,6 +9,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "core/proc.h"
+
 namespace tutti::compare {
 namespace {
 
@@ -85,7 +87,7 @@ std::vector<std::string> peer_names() {
 
 std::vector<Program> find_programs(fs::path folder, const std::vector<std::string>& peers,
                                    int ranks, bool windows) {
-  const fs::path tutti = fs::read_symlink("/proc/self/exe");
+  const fs::path tutti = own_program();
   if (folder.empty()) folder = tutti.parent_path().parent_path() / "libexec" / "tutti";
   const std::vector<std::string> tutti_run{tutti, "run", "-n", std::to_string(ranks)};
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "comm/elastic_message.h"
+#include "core/proc.h"
 #include "tools/rank_processes.h"
 #include "tools/run/job_signals.h"
 
@@ -28,7 +29,7 @@ constexpr auto kOrphanCheck = 20ms;
 
 /// Where the build, an installation or a Python package has it; empty: none of them.
 std::filesystem::path find_windows_library() {
-  const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::filesystem::path bin = own_program().parent_path();
   for (const char* const folder : {"../lib", TUTTI_LIB_FROM_BIN}) {
     const std::filesystem::path path = bin / folder / "libtutti_windows.so";
     std::error_code unreadable;

@@ -63,10 +63,10 @@ std::uint64_t start_of(std::string_view process) {
   return parse_number<std::uint64_t>(stat_field(process, kStarted)).value_or(0);
 }
 
-/// The same in processes that see each other under their own ids.
-std::uint64_t pid_namespace() {
+/// The same in processes that are in one namespace of this kind; 0: the kernel does not say.
+std::uint64_t own_namespace(const char* kind) {
   struct stat status {};
-  return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+  return stat(fmt::format("/proc/self/ns/{}", kind).c_str(), &status) == 0 ? status.st_ino : 0;
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ bool process_has_ended(pid_t pid, std::uint64_t started) {
   if (!process) return errno == ESRCH;
   pollfd entry{process.fd(), POLLIN, 0};
   if (::poll(&entry, 1, 0) > 0) return true;
-  const std::uint64_t found = start_of(std::to_string(pid));
+  const std::uint64_t found = proc_is_ours() ? start_of(std::to_string(pid)) : 0;
   return found != 0 && started != 0 && found != started;
 }
 
@@ -97,7 +97,9 @@ HostPeers::HostPeers(std::string_view host_id) : generation_(process_generation(
   address_.process = process_identity();
   while (address_.identity == 0) address_.identity = random_pair()[0];
   address_.pid = getpid();
-  address_.pids = pid_namespace();
+  address_.pids = own_namespace("pid");
+  address_.users = own_namespace("user");
+  address_.user = own_user();
   address_.started = start_of("self");
   probe_word_ = address_.identity;
   address_.probe = reinterpret_cast<std::uint64_t>(&probe_word_);

@@ -69,7 +69,9 @@ struct HostPeerAddress {
   std::uint64_t probe = 0;                 // address of a word that holds `identity`: cma_probe()
   std::uint64_t pids = 0;                  // the same where process ids are (pid namespace)
   std::uint64_t started = 0;               // when the process did: tells it from others of its id
+  std::uint64_t users = 0;                 // the same where users are (user namespace)
   std::int32_t pid = 0;                    // as the process itself sees it
+  std::uint32_t user = 0;                  // the same
   std::array<char, 64> host_name{};        // for messages
 };
 
@@ -348,6 +350,7 @@ class HostPeers : WindowObserver {
   std::vector<std::pair<int, Peer*>> neighbours_;  // the peers of other processes here, by number
   std::deque<Caller> callers_;
   bool lacks_descriptors_ = false;  // for one that calls
+  std::int64_t refused_user_ = -1;  // whose call was refused last; -1: nobody's
   std::size_t next_look_ = 0;       // at which neighbour: see peers_that_are()
   // epoll, once there are other processes: listeners, and sockets on which something comes.
   FileDescriptor incoming_;

@@ -34,8 +34,10 @@ constexpr auto kUndisturbed = 20ms;  // it has this long even when its place is 
 // What epoll says of listeners; else the number of a peer.
 constexpr std::uint64_t kCalls = std::uint64_t{1} << 40;
 
-bool is_of_this_user(const FileDescriptor& socket) {
-  return peer_user(socket) == static_cast<std::int64_t>(::getuid());
+/// A process may give up privileges after ranks have met. Its listener keeps the user that it was
+/// made by, and its calls have the new one; the others do the same, if not at the same time.
+bool may_be_a_rank(std::int64_t user, const HostPeerAddress& own) {
+  return user == std::int64_t{own.user} || user == std::int64_t{own_user()};
 }
 
 protocol::Bytes32 hello_mac(const protocol::Bytes32& secret,
@@ -88,7 +90,8 @@ bool HostPeers::call(Peer& peer) {
     throw_system_error(fmt::format("rank {}: no socket to pid {}", number_, peer.who->pid));
   }
   const SocketAddress name = socket_address(seat.socket);
-  if (::connect(socket.fd(), name.get(), name.length) != 0 || !is_of_this_user(socket)) {
+  if (::connect(socket.fd(), name.get(), name.length) != 0 ||
+      !may_be_a_rank(peer_user(socket), address_)) {
     exchange.out_ended = peer.is_gone();
     return false;
   }
@@ -114,7 +117,10 @@ void HostPeers::accept_callers(const std::shared_ptr<Meeting>& meeting) {
         ::accept4(meeting->listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     lacks_descriptors_ = !socket && lacks_descriptors(errno);
     if (!socket) return;
-    if (!is_of_this_user(socket)) continue;
+    if (const std::int64_t user = peer_user(socket); !may_be_a_rank(user, address_)) {
+      refused_user_ = user;
+      continue;
+    }
     Caller caller{std::move(socket), meeting, Clock::now(), {}};
     if (!admit(caller)) callers_.push_back(std::move(caller));
   }

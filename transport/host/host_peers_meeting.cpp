@@ -33,6 +33,7 @@ std::ptrdiff_t place_of(std::span<const int> here, int number) {
 }  // namespace
 
 HostPeerAddress HostPeers::listen() {
+  address_.user = own_user();
   HostPeerAddress address = address_;
   protocol::fill_random(protocol::writable_bytes_of(address.socket));
   protocol::fill_random(protocol::writable_bytes_of(address.key));

@@ -362,7 +362,12 @@ std::string HostPeers::window_trouble(int peer, std::uint32_t id) {
     const auto it = p.exchange->windows.find(id);
     if (it != p.exchange->windows.end()) return it->second.trouble;
   }
-  return lacks_descriptors_ ? no_room_for_a_call() : "";
+  if (lacks_descriptors_) return no_room_for_a_call();
+  if (refused_user_ < 0 || !p.in_another_process()) return "";
+  return fmt::format(
+      "a process of user {} has called, and this one is user {}: ranks of a host are "
+      "of one user, and if they give up privileges later, all of them do",
+      refused_user_, own_user());
 }
 
 void HostPeers::drain() {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <net/if.h>
 #include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -277,6 +278,8 @@ std::int64_t peer_user(const FileDescriptor& socket) {
   const auto credentials = peer(socket.fd());
   return credentials ? std::int64_t{credentials->uid} : -1;
 }
+
+std::uint32_t own_user() { return static_cast<std::uint32_t>(::syscall(SYS_geteuid)); }
 
 pid_t peer_process(int socket) {
   const auto credentials = peer(socket);

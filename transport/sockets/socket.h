@@ -88,8 +88,12 @@ enum class ReadResult : std::uint8_t { more, whole, closed };
 ReadResult read_more(const FileDescriptor& socket, std::span<std::byte> bytes,
                      std::size_t& received);
 
-/// The user at the other end of a connected unix socket; -1 when the system does not say.
+/// The user at the other end of a connected unix socket, when it began to listen or connected; -1
+/// when the system does not say.
 std::int64_t peer_user(const FileDescriptor& socket);
+/// This process's user as the other end sees it, that is, as the kernel knows it: under fakeroot
+/// the C library says another one.
+std::uint32_t own_user();
 /// The process there, when it began to listen or connected: 0 when the system does not say, or it
 /// cannot be seen from here.
 pid_t peer_process(int socket);
