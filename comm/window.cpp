@@ -122,9 +122,12 @@ Window::Impl::Card Window::Impl::prepare(void* its_memory) {
   }
   if (group.one_host()) return card;
   if (!comm->far_windows) comm->far_windows = std::make_unique<FarWindows>(group);
-  comm->far_windows->open(key_, {memory, bytes, board_, [this](int peer, WindowState state) {
-                                   peers[static_cast<std::size_t>(peer)].far_state = state;
-                                 }});
+  const auto on_closed = [this](int r, WindowState state, bool failed) {
+    Peer& peer = peers[static_cast<std::size_t>(r)];
+    peer.explained = !failed;  // then there is no news to wait for
+    peer.far_state = state;
+  };
+  comm->far_windows->open(key_, {memory, bytes, board_, on_closed});
   return card;
 }
 
@@ -273,7 +276,7 @@ void Window::Impl::tell_far_peers(WindowState state) {
   const Deadline patience = deadline_after(kRoomPatience);
   for (const Peer& peer : peers) {
     if (peer.far == nullptr) continue;
-    const std::uint64_t news = peer.far->say_closed(peer.key, state);
+    const std::uint64_t news = peer.far->say_closed(peer.key, state, liveness.failed());
     const auto is_told = [&] {
       if (peer.far->is_done(news) || liveness.failed()) return true;
       peer.far->poll();

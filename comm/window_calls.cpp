@@ -60,7 +60,12 @@ WindowState Window::Impl::state_of(int r) const {
 void Window::Impl::throw_closed(int r) {
   Liveness& liveness = comm->group->liveness();
   Peer& peer = peers[static_cast<std::size_t>(r)];
-  if (!peer.explained) liveness.check_peers_first(fmt::format("using window {}", number));
+  const std::string doing = fmt::format("using window {}", number);
+  if (peer.far != nullptr && !peer.explained) {
+    liveness.check_peers_first(doing);
+  } else {
+    liveness.check_peers(doing);
+  }
   peer.explained = true;
   liveness.throw_if_failed();
   throw closed_by(r);

@@ -25,7 +25,7 @@ struct Head {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   std::uint32_t what = kNoSignal;
-  std::uint32_t unused = 0;
+  std::uint32_t failed = 0;  // of an end: 1 if the communicator had failed
   std::byte data[16] = {};
 };
 static_assert(sizeof(Head) == kInlineBytes);
@@ -45,8 +45,8 @@ std::uint64_t FarWriter::put(std::uint64_t key, std::uint64_t offset, const void
               static_cast<std::uint32_t>(signal + 1)});
 }
 
-std::uint64_t FarWriter::say_closed(std::uint64_t key, WindowState state) {
-  return add({key, 0, nullptr, 0, state == WindowState::left ? kHasLeft : kHasEnded});
+std::uint64_t FarWriter::say_closed(std::uint64_t key, WindowState state, bool failed) {
+  return add({key, 0, nullptr, 0, state == WindowState::left ? kHasLeft : kHasEnded, failed});
 }
 
 std::uint64_t FarWriter::add(const Put& put) {
@@ -94,7 +94,7 @@ void FarWriter::publish() {
 bool FarWriter::publish(Put& put) {
   Sender& sender = link_.sender();
   if (!put.has_head) {
-    Head head{put.key, put.offset, put.bytes, put.what};
+    Head head{put.key, put.offset, put.bytes, put.what, put.failed ? 1U : 0U};
     if (!sender.ready(sizeof head)) return false;
     if (put.bytes <= sizeof head.data) {
       if (put.bytes > 0) std::memcpy(head.data, put.from, put.bytes);
@@ -157,7 +157,9 @@ bool FarWindows::Reader::take_head(const std::byte* payload, std::uint32_t bytes
   const auto found = windows_.targets_.find(head.key);
   if (head.what == kHasEnded || head.what == kHasLeft) {
     const WindowState state = head.what == kHasLeft ? WindowState::left : WindowState::ended;
-    if (found != windows_.targets_.end()) found->second.on_closed(peer_, state);
+    if (found != windows_.targets_.end()) {
+      found->second.on_closed(peer_, state, head.failed != 0);
+    }
     ring(windows_.group_.control().doorbell);
     return true;
   }

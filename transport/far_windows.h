@@ -34,8 +34,9 @@ struct WindowTarget {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
   SignalBoard board;
-  /// Rank `rank` of another host has closed its part of the window. From any thread.
-  std::function<void(int rank, WindowState state)> on_closed;
+  /// Rank `rank` of another host has closed its part of the window. `failed`: its communicator had
+  /// failed then, as this one's will hear. From any thread.
+  std::function<void(int rank, WindowState state, bool failed)> on_closed;
 };
 
 /// This rank's way to the windows of one rank of another host. Thread-safe.
@@ -48,9 +49,9 @@ class FarWriter {
   /// none), as soon as there is room. Returns a number for is_done(); until that, `from` is read.
   std::uint64_t put(std::uint64_t key, std::uint64_t offset, const void* from, std::size_t bytes,
                     int signal);
-  /// This rank has closed its part of the window that the peer knows by `key`; `state`: how. As
-  /// put().
-  std::uint64_t say_closed(std::uint64_t key, WindowState state);
+  /// This rank has closed its part of the window that the peer knows by `key`; `state`: how;
+  /// `failed`: after a failure of the communicator. As put().
+  std::uint64_t say_closed(std::uint64_t key, WindowState state, bool failed);
   /// Sends what there is room for. True: all up to put `number` has been read from the user's
   /// memory.
   bool is_done(std::uint64_t number);
@@ -67,6 +68,7 @@ class FarWriter {
     const std::byte* from;
     std::size_t bytes;
     std::uint32_t what;
+    bool failed = false;
     bool has_head = false;        // is published, and
     std::size_t published = 0;    // so many bytes,
     std::uint64_t zero_copy = 0;  // the last of them from where they lie; the message's number

@@ -128,6 +128,36 @@ TEST_P(PutEnds, AnEndedWindowIsWrittenToNoMore) {
   });
 }
 
+// The rank that has ended its part says whether a failure was the reason: else there is no news for
+// which the others would wait before they throw (300 ms).
+TEST_P(PutEnds, AWriterHearsOfAnEndAtOnce) {
+  run_thread_ranks(2, [](Communicator& comm) {
+    std::vector<std::chrono::nanoseconds> took;
+    for (int round = 0; round < 5; ++round) {
+      Window window = comm.window(64);
+      if (comm.rank() == 0) {
+        window.wait_signal(1, 2);
+        window.end();
+      } else {
+        const std::byte data[64]{};
+        ErrorCode code{};
+        while (code == ErrorCode{}) {
+          const auto from = std::chrono::steady_clock::now();
+          code = error_of([&] { window.put_signal(0, 0, data, sizeof data); }).code();
+          took.push_back(std::chrono::steady_clock::now() - from);
+        }
+        EXPECT_EQ(code, ErrorCode::invalid_usage);
+        std::swap(took[static_cast<std::size_t>(round)], took.back());
+        took.resize(static_cast<std::size_t>(round) + 1);  // the call of each round that threw
+      }
+      comm.barrier();
+    }
+    if (comm.rank() == 1) {
+      EXPECT_LT(*std::ranges::min_element(took), 200ms);
+    }
+  });
+}
+
 TEST_P(PutEnds, SignalsBeforeAnEndAreTaken) {
   run_thread_ranks(2, [](Communicator& comm) {
     Window window = comm.window(8);
