@@ -44,7 +44,7 @@ device::DeviceMessage message_of(const Communicator::Impl& impl, const Call& cal
   device::DeviceMessage m;
   m.peer = static_cast<std::uint32_t>(call.peer);
   m.sends = call.sends;
-  m.tag = point_to_point_tag(call.type, call.count);
+  m.tag = point_to_point_tag(call.type, call.count, call.label);
   m.buffer = static_cast<std::byte*>(call.sends ? const_cast<void*>(call.in) : call.out);
   const BufferSizes sizes = buffer_sizes(call, impl.group->rank(), impl.group->size());
   m.bytes = call.sends ? sizes.in : sizes.out;

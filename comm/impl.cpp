@@ -56,15 +56,15 @@ bool same_counts(const Call& a, const Call& b) {
          std::ranges::equal(a.out_offsets, b.out_offsets);
 }
 
-/// Whether two calls of a collective differ in nothing but addresses, the scalar of the operator
-/// and the counts of uneven blocks.
+/// Whether two calls of a collective differ in nothing but addresses, the scalar of the operator,
+/// the label and the counts of uneven blocks.
 inline bool same_kind(const Call& a, const Call& b) {
   return a.count == b.count && a.collective == b.collective && a.type == b.type &&
          a.op.kind == b.op.kind && a.op.scalar_type == b.op.scalar_type && a.root == b.root &&
-         a.label == b.label && a.compressed == b.compressed;
+         a.compressed == b.compressed;
 }
 
-/// Whether they differ in nothing but addresses and the scalar.
+/// Whether they differ in nothing but addresses, the scalar and the label.
 inline bool same_shape(const Call& a, const Call& b) {
   return same_kind(a, b) && (!is_v(a.collective) || same_counts(a, b));
 }
@@ -174,7 +174,8 @@ PreparedCall& Communicator::Impl::look_up(const Call& call) {
   const int rank = group->rank();
   const int ranks = group->size();
   if (newest == nullptr || !same_shape(call, newest->call.call())) {
-    const Signature signature = signature_of(call);
+    Signature signature = signature_of(call);
+    signature.label = 0;
     std::unique_ptr<PreparedCall>& slot = prepared[signature.hash() % kPrepared];
     if (!slot || !same_shape(call, slot->call.call())) {
       or_tell([&] { check(call); });
@@ -192,13 +193,20 @@ PreparedCall& Communicator::Impl::look_up(const Call& call) {
     if (newest != slot.get()) repeats = 0;
     newest = slot.get();
   }
+  if (Signature& signature = newest->binding.signature; signature.label != call.label) {
+    or_tell([&] { check(call); });
+    signature.label = call.label;
+    newest->hash = signature.hash();
+    repeats = 0;
+  }
   or_tell([&] { check_addresses(call, newest->sizes, rank, ranks); });
   return *newest;
 }
 
 inline bool Communicator::Impl::repeats_newest(const Call& call) const {
   return newest != nullptr && newest->bound != nullptr && same_shape(call, newest->call.call()) &&
-         call.in == newest->binding.in.base && call.out == newest->binding.out.base;
+         call.label == newest->binding.signature.label && call.in == newest->binding.in.base &&
+         call.out == newest->binding.out.base;
 }
 
 inline const Binding& Communicator::Impl::bind_again(const Call& call) {
@@ -301,7 +309,8 @@ inline Communicator::Impl::Messages* Communicator::Impl::repeated_message(const 
       all_messages[2 * static_cast<std::size_t>(call.peer) + (call.sends ? 1 : 0)].get();
   const bool repeated = m != nullptr && !may_be_pulled(call) && m->binding.plan != nullptr &&
                         m->binding.type == call.type && m->binding.in.count == call.count &&
-                        m->binding.in.base == call.in && m->binding.out.base == call.out;
+                        m->binding.signature.label == call.label && m->binding.in.base == call.in &&
+                        m->binding.out.base == call.out;
   return repeated ? m : nullptr;
 }
 
@@ -325,8 +334,9 @@ const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
     b = bind_call(call, *group, geometry, plans.point_to_point(call.peer, call.sends, pulled),
                   none);
     b.signature = signature_of(call);
-    b.tag = point_to_point_tag(call.type, call.count) | (pulled ? kPulledTag : 0);
   }
+  b.signature.label = call.label;
+  b.tag = point_to_point_tag(call.type, call.count, call.label) | (pulled ? kPulledTag : 0);
   b.timeout = call.timeout;
   b.in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
   b.out.base = static_cast<std::byte*>(call.out);

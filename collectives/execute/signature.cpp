@@ -45,14 +45,27 @@ std::string Signature::text() const {
   return s + ")";
 }
 
-std::uint32_t point_to_point_tag(DataType type, std::size_t count) {
-  return (static_cast<std::uint32_t>(type) + 1) << 28 |
-         static_cast<std::uint32_t>(count & (kPulledTag - 1));
+namespace {
+
+// Below kPulledTag: 26 bits of the count; or with this bit the label and 15 bits of the count.
+constexpr std::uint32_t kLabelledTag = kPulledTag >> 1;
+constexpr unsigned kLabelShift = 15;
+
+}  // namespace
+
+std::uint32_t point_to_point_tag(DataType type, std::size_t count, std::uint16_t label) {
+  const std::uint32_t head = (static_cast<std::uint32_t>(type) + 1) << 28;
+  if (label == 0) return head | static_cast<std::uint32_t>(count & (kLabelledTag - 1));
+  return head | kLabelledTag | (label & (Signature::kSplit - 1U)) << kLabelShift |
+         static_cast<std::uint32_t>(count & ((1U << kLabelShift) - 1));
 }
 
 std::string point_to_point_text(std::uint32_t tag) {
-  return fmt::format("{} x {}", name(static_cast<DataType>((tag >> 28) - 1)),
-                     tag & (kPulledTag - 1));
+  const std::string_view type = name(static_cast<DataType>((tag >> 28) - 1));
+  if ((tag & kLabelledTag) == 0) return fmt::format("{} x {}", type, tag & (kLabelledTag - 1));
+  constexpr std::uint32_t kCounts = 1U << kLabelShift;
+  return fmt::format("{} x {} (modulo {}), label {}", type, tag & (kCounts - 1), kCounts,
+                     tag >> kLabelShift & (Signature::kSplit - 1U));
 }
 
 void publish_signature(ControlBlock& mine, const Signature& s, CallsOn on) {

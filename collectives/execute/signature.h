@@ -44,9 +44,9 @@ constexpr std::uint32_t tag_of(std::uint64_t hash, std::uint64_t sequence) {
   return static_cast<std::uint32_t>((hash + sequence) * 0xd6e8feb86659fd93ULL >> 32);
 }
 
-/// send and recv are numbered by nobody: their tag is the type and the count themselves, and
-/// whether the message tells only where the data lie.
-std::uint32_t point_to_point_tag(DataType type, std::size_t count);
+/// send and recv are numbered by nobody: their tag is the type, the label and the count themselves
+/// (of a large count the lower bits), and whether the message tells only where the data lie.
+std::uint32_t point_to_point_tag(DataType type, std::size_t count, std::uint16_t label);
 inline constexpr std::uint32_t kPulledTag = 1U << 27;
 std::string point_to_point_text(std::uint32_t tag);
 

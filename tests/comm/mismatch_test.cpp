@@ -68,6 +68,13 @@ TEST(Mismatch, IsATypedErrorOnEveryRank) {
           call.label = odd(c) ? 2047 : 1;
           c.run(call);
         },
+        [&](Communicator& c, float* in, float* out) {  // the same of calls that were made before
+          for (const int label : {1, 2, 1, 2, odd(c) ? 1 : 2}) {
+            Call call{.collective = Collective::all_reduce, .in = in, .out = out, .count = 4};
+            call.label = static_cast<std::uint16_t>(label);
+            c.run(call);
+          }
+        },
         [&](Communicator& c, float* in, float* out) {  // order
           if (odd(c)) c.barrier();
           c.all_reduce(in, out, 4, DataType::float32);
@@ -338,6 +345,43 @@ TEST(Mismatch, OfPointToPointNamesBothSides) {
     EXPECT_NE(std::string(e.what()).find("float32 x 10"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("float64 x 12"), std::string::npos) << e.what();
   });
+}
+
+// Short ones and long ones; those that repeat the message before, and those that do not.
+TEST(Mismatch, OfTheLabelsOfMessagesNamesBoth) {
+  for (const std::size_t count : {std::size_t{10}, std::size_t{1} << 20}) {
+    for (const bool repeats : {false, true}) {
+      run_thread_ranks(2, [&](Communicator& c) {
+        std::vector<float> x(count);
+        const bool sends = c.rank() == 0;
+        const auto message = [&](int label) {
+          Call call{.collective = Collective::send_recv, .count = count, .type = DataType::float32};
+          if (sends) {
+            call.in = x.data();
+          } else {
+            call.out = x.data();
+          }
+          call.peer = 1 - c.rank();
+          call.sends = sends;
+          call.label = static_cast<std::uint16_t>(label);
+          c.run(call);
+        };
+        for (const int label : {7, 2047, 0, 7}) {
+          if (sends) x.assign(count, static_cast<float>(label));
+          message(label);
+          EXPECT_EQ(x.back(), static_cast<float>(label));
+        }
+        const Error e = error_of([&] {
+          message(repeats || sends ? 7 : 8);
+          if (repeats) message(sends ? 7 : 8);
+          c.barrier();
+        });
+        EXPECT_EQ(e.code(), ErrorCode::mismatch) << e.what();
+        EXPECT_NE(std::string(e.what()).find("label 8 from rank 0"), std::string::npos) << e.what();
+        EXPECT_NE(std::string(e.what()).find("label 7"), std::string::npos) << e.what();
+      });
+    }
+  }
 }
 
 }  // namespace
