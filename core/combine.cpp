@@ -9,6 +9,7 @@
 
 #include "core/combine_kernels.h"
 #include "core/error.h"
+#include "core/float_environment.h"
 
 namespace tutti {
 namespace {
@@ -100,6 +101,7 @@ void Combiner::operator()(std::span<void* const> destinations, std::span<const S
                           std::size_t count, const CombineOptions& options) const {
   if (options.divisor == 0) refuse(type_, kind_, "the divisor is 0");
   if (sources.empty() || destinations.empty() || count == 0) return;
+  const DefaultFloatEnvironment environment;
   const detail::ReduceArguments arguments{
       .destinations = destinations,
       .sources = sources,

@@ -4,7 +4,8 @@
 // combine() widens float16, bfloat16 and the 8-bit floats to float32, reduces them there, and
 // rounds once, to nearest even, when it stores them. Integers wrap. It reduces sources in the given
 // order (((s0 + s1) + s2) + ...), so equal order means equal bits. Vectorised with Highway, which
-// picks the instruction set at run time.
+// picks the instruction set at run time. The calling thread's floating-point environment does not
+// matter (float_environment.h).
 //
 // With CombineOptions::canonical, sums and products of floats have the canonical order of
 // docs/determinism.md instead: a balanced tree over the sources.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/float_environment.h"
 #include "core/instruction_sets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -285,6 +286,7 @@ void combine_compressed(DataType type, std::span<void* const> destinations,
                 "combine_compressed: " + std::string(name(type)) + " has no compressed form");
   }
   if (sources.empty() || destinations.empty()) return;
+  const DefaultFloatEnvironment environment;
   detail::combine_blocks(
       {type, destinations, compressed_destinations, sources, compressed_sources, count, options});
 }

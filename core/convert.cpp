@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/float_environment.h"
 #include "core/float_types.h"
 #include "core/instruction_sets.h"
 
@@ -166,6 +167,7 @@ void convert(const void* from, DataType from_type, void* to, DataType to_type, s
                                                  ": both have to be floating-point types");
   }
   if (count == 0) return;  // then there need be no memory
+  const DefaultFloatEnvironment environment;
   if (from_type == to_type) {
     if (from != to) std::memcpy(to, from, count * size_of(to_type));
   } else if (from_type == DataType::float32 && to_type == DataType::float64) {
