@@ -126,6 +126,7 @@ std::string mismatch(const std::vector<std::vector<TensorPart>>& parts) {
   return refused(ErrorCode::mismatch, parts);
 }
 
+// semantics.md: E4
 TEST(Checkpoint, AnOverlapIsNotSaved) {
   const TensorPart half = run_of_x(0, 5);
   // As many elements as there are.
@@ -141,6 +142,7 @@ TEST(Checkpoint, AnOverlapIsNotSaved) {
                   "ranks 0 and 1 both save element 0 of tensor 'a number' of one number");
 }
 
+// semantics.md: E4
 TEST(Checkpoint, AGapIsNotSaved) {
   EXPECT_CONTAINS(mismatch({{run_of_x(0, 5)}, {run_of_x(6, 10)}}),
                   "no rank saves element 5 of tensor 'x' of 10");
@@ -164,6 +166,7 @@ TEST(Checkpoint, AGapIsNotSaved) {
                   "ranks 1 and 3 both save elements 10 to 11 of tensor 'm' of 6 x 4");
 }
 
+// semantics.md: E4
 TEST(Checkpoint, DifferentShapesAndTypesOfATensorAreNotSaved) {
   EXPECT_CONTAINS(mismatch({{run_of_x(0, 5)}, {run_of_x(5, 10, 11)}}),
                   "rank 1 saves tensor 'x' as float32 of 11, and rank 0 as float32 of 10");

@@ -54,6 +54,7 @@ TEST(Expert, EqualsOneRank) {
   }
 }
 
+// semantics.md: E3
 TEST(Expert, EqualsOneRankBesideDataParallelAndShardedEngines) {
   for (const MoeCase::Data data : {MoeCase::Data::replicated, MoeCase::Data::sharded}) {
     for (const int ep : {1, 2, 4, 8}) {

@@ -204,6 +204,7 @@ TEST(ShardedResume, GoesOnWithTheSameBits) {
 }
 
 // Two ranks save what they have of it together; others, of other numbers and policies, go on.
+// semantics.md: E6
 TEST(ShardedResume, GoesOnWithOtherNumbersOfRanks) {
   using Kept = ShardedDataParallel::Kept;
   const AdamW adamw({.learning_rate = 0.01});
@@ -273,6 +274,7 @@ TEST(ShardedResume, GoesOnWithOtherNumbersOfRanks) {
   }
 }
 
+// semantics.md: E6
 TEST(ShardedResume, RanksThatGoOnFromDifferentStepsAreRefused) {
   run_thread_ranks(3, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
