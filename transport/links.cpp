@@ -131,9 +131,7 @@ void Links::release_memory() {
     if (receiver.has_data() || (back != senders_.end() && back->second.has_data())) continue;
     const auto& part = parts_.at({peer(rank_).place, part_of(static_cast<int>(which & 0xff))});
     part->give_back(whole_pages(receiver.data()));
-    receiver.forget_pages();
   }
-  for (auto& [which, sender] : senders_) sender.forget_pages();
   for (const int member : remote_) network_->wire(member).release_rings(communicator_);
 }
 

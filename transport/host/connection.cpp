@@ -1,35 +1,73 @@
-// What a connection seldom does: mapping its data ahead of their use, looking for room, and
-// exchanging cells with the connection back.
+// What a connection seldom does: looking for room, taking fresh cells, and exchanging cells with
+// the connection back.
 #include "transport/host/connection.h"
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdint>
 
-#include "core/host_memory.h"
-
 namespace tutti {
+
+namespace {
+
+// Where two ranks answer each other, one cell is written, one read, one waits for its exchange, and
+// one is the next.
+constexpr std::size_t kFirstCells = 4;
+// One more for so many cells' bytes: its pages then cost a small part of what moving those does.
+constexpr std::size_t kCellsUntilNext = 32;
+
+}  // namespace
+
+Sender::Sender(const detail::ConnectionView& view) : view_(view) {
+  const std::size_t all = view.shape.cells();
+  in_turn_ = view.places == Places::fixed ? all : std::min(kFirstCells, all);
+  taken_ = view.places == Places::fixed ? all : 0;
+  until_next_ = kCellsUntilNext * view.shape.slot_bytes;
+}
 
 bool Sender::has_room_now(std::size_t bytes) {
   if (view_.credit == nullptr) {
     std::byte* const memory = look_();
     if (memory == nullptr) return false;
-    view_ = detail::ConnectionView(memory, shape_);
-    look_ = nullptr;
+    *this = Sender(detail::ConnectionView(memory, shape_));
   }
   // acquire: our next stores into the slot and the data come after the receiver's loads.
   consumed_ = view_.credit->consumed.load(std::memory_order_acquire);
   freed_ = view_.credit->freed.load(std::memory_order_acquire);
+  if (has_room(bytes)) return true;
+  if (!has_slot() || in_turn_ == view_.shape.cells()) return false;
+  ++in_turn_;
   return has_room(bytes);
 }
 
+bool Sender::takes_cell() {
+  const std::uint64_t n = cursor_.begun();
+  const std::size_t cells = view_.shape.cells();
+  std::uint32_t place = static_cast<std::uint32_t>(2 * taken_);
+  if (taken_ == in_turn_) {
+    if (!is_done(n - in_turn_)) return false;
+    place = view_.place((n - in_turn_) % cells);
+  }
+  view_.set_place(n % cells, place);
+  return true;
+}
+
+void Sender::take_cells(std::size_t bytes) {
+  if (!cursor_.fits(bytes) && taken_ < in_turn_) ++taken_;
+  if (bytes < until_next_) {
+    until_next_ -= bytes;
+  } else {
+    until_next_ = kCellsUntilNext * view_.shape.slot_bytes;
+    if (taken_ == in_turn_ && in_turn_ < view_.shape.cells()) ++in_turn_;
+  }
+}
+
 bool Sender::keeps_room(std::size_t bytes) {
-  const std::uint64_t last = cursor_.begun() + view_.shape.cells_for(bytes) - 1;
-  if (detail::Cursor::is_free(last, freed_, view_)) return true;
+  const std::uint64_t last =
+      cursor_.begun() + view_.shape.cells_for(bytes) - 1 - view_.shape.cells();
+  if (is_done(last)) return true;
   // acquire: as in has_room_now().
   freed_ = view_.credit->freed.load(std::memory_order_acquire);
-  return detail::Cursor::is_free(last, freed_, view_);
+  return is_done(last);
 }
 
 bool Sender::has_data() const {
@@ -38,14 +76,16 @@ bool Sender::has_data() const {
 }
 
 std::uint32_t Sender::exchange(std::uint32_t place) {
-  if (view_.data_back == nullptr || exchanges_ >= cursor_.begun()) return place;
+  if (view_.data_back == nullptr || exchanges_ >= cursor_.begun() || cursor_.begun() < in_turn_) {
+    return place;
+  }
   // Not the next cell: a message may lie there that is not published yet.
-  const std::uint64_t cell = std::max(next_to_exchange_, cursor_.begun() + 1);
-  if (!detail::Cursor::is_free(cell, freed_, view_)) {
+  const std::uint64_t cell = std::max(next_to_exchange_, cursor_.begun() - in_turn_ + 1);
+  if (!is_done(cell)) {
     // acquire: what the receiver has read of the cell comes before what is done with it from now
     // on.
     freed_ = view_.credit->freed.load(std::memory_order_acquire);
-    if (!detail::Cursor::is_free(cell, freed_, view_)) return place;
+    if (!is_done(cell)) return place;
   }
   const std::size_t entry = cell % view_.shape.cells();
   const std::uint32_t own = view_.place(entry);
@@ -69,19 +109,6 @@ bool Receiver::has_data() const {
     if ((h.bytes & length_bits()) > kInlineBytes) return true;
   }
   return false;
-}
-
-void detail::populate(const ConnectionView& view) {
-  if (view.pages == Pages::as_used) return;
-  const std::uintptr_t page = page_bytes();
-  const auto begin = reinterpret_cast<std::uintptr_t>(view.data) / page * page;
-  const auto end = reinterpret_cast<std::uintptr_t>(view.data) + view.shape.data_bytes();
-#ifdef MADV_POPULATE_WRITE
-  // Linux 5.14; otherwise they are populated as they are used.
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);
-#else
-  static_cast<void>(begin + end);
-#endif
 }
 
 }  // namespace tutti

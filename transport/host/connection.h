@@ -11,21 +11,27 @@
 // need as well (measured with 2 MiB). There may be less data than all slots could fill: then long
 // messages wait for room, and short ones only for a slot.
 //
+// Messages go round a few cells at first. The sender takes a fresh one where the receiver has not
+// finished with those, and one for every so many bytes: so the first calls of a process meet few
+// new pages, which cost microseconds each, and long loops have all cells as above
+// (docs/experiments.md#a-links-cells-come-into-use-one-by-one).
+//
 // Two ranks that send to each other exchange cells: a receiver that has read a cell to its end
 // keeps it for its own messages to that rank, and gives the sender one of its own instead. A line
 // costs less to write for the core that has read it last than for the one that has written it: an
 // exchange of 256 KiB takes 0.75 of its time (docs/experiments.md#slots). The map of a connection
-// says where each of its cells lies: in its own data, or in those of the connection back. Where the
-// next cell is such a one, the sender ends the one in use after kHotBytes, and says so in the
-// header: then two ranks that answer each other write the lines that they have just read. As many
-// messages as ever still find room in the cells after it.
+// says where the cells that messages have begun lie: in its own data, or in those of the connection
+// back. Where the next cell is such a one, the sender ends the one in use after kHotBytes, and says
+// so in the header: then two ranks that answer each other write the lines that they have just read.
+// As many messages as ever still find room in the cells after it.
 //
 // Counters, not flags: each slot's header holds the number of the message in it, which only grows,
 // so nothing is ever reset. Headers have one writer, the sender, and the credit line the receiver.
-// A cell and its entry in the map belong to the sender until it publishes a message there, and to
-// the receiver until it frees a message of the cell after it. A message of up to kInlineBytes
-// travels in the header's own cache line: one line moves between the cores, which is the least that
-// an exchange can cost.
+// Cells have numbers, in the order in which messages begin them; cell n has entry n % cells() of
+// the map. A cell and its entry belong to the sender until it publishes a message there, and to the
+// receiver until it frees a message of the cell after it. A message of up to kInlineBytes travels
+// in the header's own cache line: one line moves between the cores, which is the least that an
+// exchange can cost.
 //
 // Bulk messages may be written past the cache. Where the two cores do not share an L3 cache, a line
 // that the receiver has read costs the sender 27 ns to write, and 3 ns past the cache. Where they
@@ -91,8 +97,8 @@ struct ConnectionShape {
     const std::size_t in_cell = slot_bytes / to_line(bytes);
     return std::min((slots + in_cell - 1) / in_cell, full_slots());
   }
-  /// Messages of less than kRunBytes that end a cell, where pages are taken as they are used, if
-  /// they fill a page. So many that all slots are in use before half of the cells are.
+  /// Messages of less than kRunBytes that end a cell, where cells have fixed places, if they fill a
+  /// page. So many that all slots are in use before half of the cells are.
   constexpr std::uint32_t most_in_cell() const {
     return static_cast<std::uint32_t>(2 * ((slots + full_slots() - 1) / full_slots()));
   }
@@ -103,11 +109,12 @@ struct ConnectionShape {
   friend constexpr bool operator==(const ConnectionShape&, const ConnectionShape&) = default;
 };
 
-/// When a connection's memory is taken: all at its first message that needs any, or page by page,
-/// as messages lie there. Then short messages do not fill a cell, but soon begin the next one: the
-/// first round through the cells, in which each page is new, takes some dozens of them, and not
-/// thousands (docs/experiments.md#the-first-pass-over-a-link).
-enum class Pages : std::uint8_t { ahead, as_used };
+/// Where the cells that messages begin lie: as the map says, in the order in which the sender takes
+/// them; or each in its own place, in turn, as where a wire lies between, whose ends compute it
+/// alike. Then short messages do not fill a cell, but soon begin the next one: the first round
+/// through the cells, in which each page is new, takes some dozens of them, and not thousands
+/// (docs/experiments.md#the-first-pass-over-a-link).
+enum class Places : std::uint8_t { mapped, fixed };
 
 namespace detail {
 struct ConnectionView {
@@ -117,18 +124,18 @@ struct ConnectionView {
   std::byte* data = nullptr;
   std::byte* data_back = nullptr;  // of the connection back; null: there is none
   ConnectionShape shape;
-  Pages pages = Pages::ahead;
+  Places places = Places::mapped;
   std::uint32_t most_in_cell = UINT32_MAX;
 
   ConnectionView() = default;
-  ConnectionView(std::byte* memory, ConnectionShape s, Pages p = Pages::ahead)
+  ConnectionView(std::byte* memory, ConnectionShape s, Places p = Places::mapped)
       : credit(reinterpret_cast<CreditLine*>(memory)),
         headers(reinterpret_cast<SlotHeader*>(memory + sizeof(CreditLine))),
         map(reinterpret_cast<std::atomic<std::uint32_t>*>(headers + s.slots)),
         data(memory + sizeof(CreditLine) + s.slots * sizeof(SlotHeader) + s.map_bytes()),
         shape(s),
-        pages(p),
-        most_in_cell(p == Pages::ahead ? UINT32_MAX : s.most_in_cell()) {}
+        places(p),
+        most_in_cell(p == Places::mapped ? UINT32_MAX : s.most_in_cell()) {}
   /// `back`: the memory of the connection of that shape that leads the other way.
   ConnectionView(std::byte* memory, std::byte* back, ConnectionShape s)
       : ConnectionView(memory, s) {
@@ -152,11 +159,7 @@ struct ConnectionView {
   }
 };
 
-/// Has all pages of the data mapped, so that messages do not fault at each.
-void populate(const ConnectionView& view);
-
-/// Where the next message lies in the data. Both ends keep one, and agree. Cells have numbers,
-/// which only grow: cell `n` is entry n % cells() of the map.
+/// Where the next message lies in the data. Both ends keep one, and agree.
 class Cursor {
  public:
   /// How far from the start of the data, were each cell in its own place.
@@ -168,20 +171,10 @@ class Cursor {
     return fits(bytes) ? view.cell(entry_) + (view.shape.slot_bytes - left_)
                        : view.cell(next_entry(view));
   }
-  /// Whether there is room for the next message, where the receiver has freed what came before
-  /// `freed`. The sender may fill a cell that it has begun.
-  bool has_room(std::size_t bytes, std::uint64_t freed, const ConnectionView& view) const {
-    return fits(bytes) || is_free(begun_, freed, view);
-  }
-  /// Whether the receiver has finished with cell `n` of the round before: it has freed a message of
-  /// the cell after it, and so has exchanged this one, if it does.
-  static bool is_free(std::uint64_t n, std::uint64_t freed, const ConnectionView& view) {
-    return (n + 1) * view.shape.slot_bytes < freed + view.shape.data_bytes();
-  }
+  /// Whether there is room for it in the cell that is begun.
+  bool fits(std::size_t bytes) const { return to_line(bytes) <= left_; }
   void pass(std::size_t bytes, const ConnectionView& view) {
     if (bytes <= kInlineBytes) return;
-    if (!populated_) populate(view);
-    populated_ = true;
     if (!fits(bytes)) {
       entry_ = next_entry(view);
       ++begun_;
@@ -204,11 +197,8 @@ class Cursor {
   }
   /// Cells that messages have begun; the number of the next.
   std::uint64_t begun() const { return begun_; }
-  /// The data's pages were given back.
-  void forget_pages() { populated_ = false; }
 
  private:
-  bool fits(std::size_t bytes) const { return to_line(bytes) <= left_; }
   /// Of the last cell that is begun, in bytes.
   std::size_t used(const ConnectionView& view) const { return view.shape.slot_bytes - left_; }
   std::size_t next_entry(const ConnectionView& view) const {
@@ -219,7 +209,6 @@ class Cursor {
   std::size_t entry_ = 0;      // of the last cell that is begun
   std::size_t left_ = 0;       // of it, in bytes
   std::uint32_t in_cell_ = 0;  // short messages
-  bool populated_ = false;
 };
 }  // namespace detail
 
@@ -227,10 +216,11 @@ class Cursor {
 class Sender {
  public:
   Sender() = default;
-  Sender(std::byte* memory, ConnectionShape shape, Pages pages = Pages::ahead)
-      : view_(memory, shape, pages) {}
+  Sender(std::byte* memory, ConnectionShape shape, Places places = Places::mapped)
+      : Sender(detail::ConnectionView(memory, shape, places)) {}
   /// `back`: the memory of the connection that leads the other way.
-  Sender(std::byte* memory, std::byte* back, ConnectionShape shape) : view_(memory, back, shape) {}
+  Sender(std::byte* memory, std::byte* back, ConnectionShape shape)
+      : Sender(detail::ConnectionView(memory, back, shape)) {}
   /// Of a connection that the receiver has yet to share: there is no room before `look` finds it.
   Sender(std::function<std::byte*()> look, ConnectionShape shape)
       : look_(std::move(look)), shape_(shape) {}
@@ -244,11 +234,11 @@ class Sender {
   }
   void publish(std::uint32_t tag, std::uint32_t bytes) {
     SlotHeader& h = view_.headers[index_];
+    if (taken_ < view_.shape.cells() && bytes > kInlineBytes) take_cells(bytes);
     cursor_.pass(bytes, view_);
     h.tag = tag;
     h.bytes = bytes;
-    if (bytes > kInlineBytes && cursor_.begun() < next_to_exchange_ && cursor_.may_end(view_) &&
-        keeps_room(bytes)) {
+    if (bytes > kInlineBytes && cursor_.may_end(view_) && next_is_better() && keeps_room(bytes)) {
       cursor_.end_cell();
       h.bytes |= SlotHeader::kEndsCell;
     }
@@ -265,8 +255,6 @@ class Sender {
   }
   /// Whether a message that the receiver has not finished with has data.
   bool has_data() const;
-  /// The data's pages were given back, where none of them is in use.
-  void forget_pages() { cursor_.forget_pages(); }
 
   /// The receiver of the connection back has read a cell, which lies at `place` as seen from here.
   /// Takes it in exchange for a cell that no message has begun, and returns that one's place.
@@ -303,13 +291,34 @@ class Sender {
   }
 
  private:
+  explicit Sender(const detail::ConnectionView& view);
+
+  /// Whether the next cell has just been read here; or is one of the first, which no message has
+  /// filled: the sooner they have been read, the sooner are there some to exchange.
+  bool next_is_better() const {
+    return cursor_.begun() - in_turn_ < next_to_exchange_ ||
+           (taken_ < in_turn_ && view_.data_back != nullptr);
+  }
   bool has_room_now(std::size_t bytes);
   /// Whether the cells that nobody has begun have room for as many messages of `bytes` as may be
   /// under way.
   bool keeps_room(std::size_t bytes);
-  bool has_room(std::size_t bytes) const {
-    return sent_ - consumed_ < view_.shape.slots &&
-           (bytes <= kInlineBytes || cursor_.has_room(bytes, freed_, view_));
+  bool has_slot() const { return sent_ - consumed_ < view_.shape.slots; }
+  bool has_room(std::size_t bytes) {
+    return has_slot() && (bytes <= kInlineBytes || cursor_.fits(bytes) || has_cell());
+  }
+  /// Whether a cell can be begun, which has its entry in the map then.
+  bool has_cell() {
+    if (taken_ < view_.shape.cells()) return takes_cell();
+    return is_done(cursor_.begun() - in_turn_);
+  }
+  bool takes_cell();
+  void take_cells(std::size_t bytes);
+  /// Whether the receiver has finished with cell `n`: it has freed a message of the cell after it,
+  /// and so has exchanged this one, if it does. True of n < 0.
+  bool is_done(std::uint64_t n) const {
+    return static_cast<std::int64_t>((n + 1) * view_.shape.slot_bytes) <
+           static_cast<std::int64_t>(freed_);
   }
 
   detail::ConnectionView view_;
@@ -318,8 +327,11 @@ class Sender {
   std::uint64_t consumed_ = 0;
   std::uint64_t freed_ = 0;
   detail::Cursor cursor_;
-  // Cells up to here are free, or begun; no cell before this one is exchanged any more.
-  std::uint64_t next_to_exchange_ = 0;
+  // Messages go round so many cells: cell n lies where cell n - in_turn_ did, or in a fresh one.
+  std::size_t in_turn_ = 0;
+  std::size_t taken_ = 0;               // fresh ones that messages have begun
+  std::size_t until_next_ = 0;          // bytes, after which there is one more
+  std::uint64_t next_to_exchange_ = 0;  // no cell before this one is exchanged any more
   std::uint64_t exchanges_ = 0;
   std::uint64_t bulk_ = 0;
   double average_ = 0;  // ns per line written into the cache
@@ -333,8 +345,8 @@ class Sender {
 class Receiver {
  public:
   Receiver() = default;
-  Receiver(std::byte* memory, ConnectionShape shape, Pages pages = Pages::ahead)
-      : view_(memory, shape, pages) {}
+  Receiver(std::byte* memory, ConnectionShape shape, Places places = Places::mapped)
+      : view_(memory, shape, places) {}
   /// `back`: the memory of the connection that leads the other way.
   Receiver(std::byte* memory, std::byte* back, ConnectionShape shape)
       : view_(memory, back, shape) {}
@@ -376,8 +388,6 @@ class Receiver {
   /// as no message has data on its way, there or back, and nobody writes one.
   std::span<std::byte> data() const { return {view_.data, view_.shape.data_bytes()}; }
   bool has_data() const;
-  /// Its pages were given back.
-  void forget_pages() { cursor_.forget_pages(); }
 
  private:
   const SlotHeader& header() const { return view_.headers[index_]; }

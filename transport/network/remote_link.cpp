@@ -12,8 +12,8 @@ OutLink::OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Doorbe
       number_(number),
       owner_(owner),
       memory_(wire.make_ring(shape.bytes())),
-      view_(memory_->data(), shape, Pages::as_used),
-      sender_(memory_->data(), shape, Pages::as_used),
+      view_(memory_->data(), shape, Places::fixed),
+      sender_(memory_->data(), shape, Places::fixed),
       elsewhere_(shape.slots) {}
 
 OutLink::Message OutLink::Ahead::message() const {
@@ -85,9 +85,9 @@ InLink::InLink(Wire& wire, ConnectionShape shape)
     : wire_(wire),
       can_post_(wire.is_direct()),
       memory_(wire.make_ring(shape.bytes())),
-      view_(memory_->data(), shape, Pages::as_used),
-      receiver_(memory_->data(), shape, Pages::as_used),
-      inlet_(memory_->data(), shape, Pages::as_used),
+      view_(memory_->data(), shape, Places::fixed),
+      receiver_(memory_->data(), shape, Places::fixed),
+      inlet_(memory_->data(), shape, Places::fixed),
       early_(shape.slots),
       in_place_(shape.slots) {}
 
