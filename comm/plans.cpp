@@ -68,6 +68,7 @@ Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layout
     wished_[static_cast<std::size_t>(a.collective)] = &a;
     if (rules_.round_once && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
   }
+  if (windows_) chooser_.prepare(findings_, rank_);
 }
 
 bool Plans::must_round_once(const Signature& call) const {

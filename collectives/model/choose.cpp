@@ -30,19 +30,38 @@ constexpr double kCopiesMayTake = 4.0 / 3;
 /// the cores are far from each other (docs/experiments.md#shared-tmp).
 constexpr int kLeastRanksForTmp = 3;
 
+/// Groups of fewer ranks than this that share one cache have never been predicted to be faster.
+constexpr int kLeastRanksForGroups = 6;
+
+/// More ranks than this choose when they are called.
+constexpr int kMostPrepared = 8;
+
+/// Up to here all messages lie in header lines, and take the same time.
+constexpr int kShortestClass = 5;
+/// Where these two have the same answer, all between them have it: what is sent hardly counts yet
+/// beside how often. (So a process need not ask again for each size that it first uses.)
+constexpr int kShortClass = 12;
+
 /// The least power of two that holds `bytes`, as an exponent; -1 for none.
 int class_of(std::size_t bytes) {
   if (bytes == 0) return -1;
   constexpr int kMost = std::numeric_limits<std::size_t>::digits - 2;  // no memory is larger
-  return std::min(static_cast<int>(std::bit_width(bytes - 1)), kMost);
+  return std::clamp(static_cast<int>(std::bit_width(bytes - 1)), kShortestClass, kMost);
+}
+
+/// The type that answers for this one: only bytes count, but where they are summed; and of few
+/// words the sums take the same time, unless they are carried as another type.
+DataType asked_type(const Workload& w, int size_class) {
+  if (!is_reduction(w.collective)) return DataType::uint8;
+  return size_class <= kShortClass && size_of(w.type) >= 4 ? DataType::float32 : w.type;
 }
 
 /// Which algorithm serves this, on cores or on GPUs: a number that differs for each.
-std::uint64_t question_of(const Workload& w, int size_class, bool on_gpus) {
+std::uint64_t question_of(const Workload& w, DataType type, int size_class, bool on_gpus) {
   std::uint64_t q = 1;
   const auto add = [&](std::uint64_t value, std::uint64_t values) { q = q * values + value; };
   add(static_cast<std::uint64_t>(w.collective), kCollectives);
-  add(is_reduction(w.collective) ? static_cast<std::uint64_t>(w.type) : 0, 64);
+  add(static_cast<std::uint64_t>(type), 64);
   add(static_cast<std::uint64_t>(size_class + 1), 128);
   add(static_cast<std::uint64_t>(w.access), 4);
   add(w.round_once ? 1 : 0, 2);
@@ -62,6 +81,9 @@ struct Chooser::Memory {
 
   const Platform platform;
   const Domains layout;
+  // So few ranks find what short calls need before the first of them. (More would take as long for
+  // that as for all else that they do to meet.)
+  const bool is_prepared = platform.ranks <= kMostPrepared && layout.count() == 1;
   const std::uint32_t generation = process_generation();
   std::mutex mutex;
   using Key = std::tuple<Collective, DataType, int, Access, bool, bool, bool>;
@@ -93,14 +115,37 @@ Chooser::Chooser(const Platform& platform) : memory_(Memory::of(platform)) {}
 const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
   const std::lock_guard lock(memory_->mutex);
   const int size_class = class_of(workload.bytes);
-  const DataType type =
-      is_reduction(workload.collective) ? workload.type : DataType::uint8;  // else only bytes count
+  if (memory_->is_prepared && size_class > kShortestClass && size_class < kShortClass) {
+    const Algorithm& shortest = choose(workload, kShortestClass, findings);
+    if (&shortest == &choose(workload, kShortClass, findings)) return shortest;
+  }
+  return choose(workload, size_class, findings);
+}
+
+void Chooser::prepare(Findings& findings, int rank) {
+  if (!memory_->is_prepared) return;
+  // Each begins with another one, so that they share the work.
+  for (int i = 0; i < kCollectives; ++i) {
+    Workload workload;
+    workload.collective =
+        static_cast<Collective>((rank * kCollectives / memory_->platform.ranks + i) % kCollectives);
+    workload.type = DataType::float32;
+    for (const int size_class : {kShortestClass, kShortClass}) {
+      workload.bytes = std::size_t{1} << size_class;
+      choose(workload, &findings);
+    }
+  }
+}
+
+const Algorithm& Chooser::choose(const Workload& workload, int size_class, Findings* findings) {
+  const DataType type = asked_type(workload, size_class);
   const Algorithm*& chosen =
       memory_->chosen[{workload.collective, type, size_class, workload.access, workload.round_once,
                        workload.invariant, workload.compressed}];
   if (chosen != nullptr) return *chosen;
   const auto all = algorithms();
-  const std::uint64_t question = question_of(workload, size_class, memory_->platform.flags_in_data);
+  const std::uint64_t question =
+      question_of(workload, type, size_class, memory_->platform.flags_in_data);
   if (findings != nullptr) {
     const std::size_t known =
         findings->ask(question, static_cast<std::size_t>(memory_->platform.ranks));
@@ -110,10 +155,15 @@ const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
     }
   }
   Workload rounded = workload;
+  rounded.type = type;
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
   const auto predicted_from = [&](Sample sample, const Algorithm& a) {
     if (!may_serve(a, workload)) return Prediction{};
     if (a.tmp_alone && memory_->platform.ranks < kLeastRanksForTmp) return Prediction{};
+    if (a.groups != Algorithm::Groups::none && memory_->layout.count() == 1 &&
+        memory_->platform.ranks < kLeastRanksForGroups) {
+      return Prediction{};
+    }
     Prediction p = predict(a, rounded, memory_->platform, sample);
     if (a.needs() == Access::copies && workload.access == Access::copies) p.ns *= kCopiesMayTake;
     return p;

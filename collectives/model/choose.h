@@ -40,6 +40,8 @@ class Chooser {
   /// Remembered per power of two of the bytes, and predicted for that power. `findings`: of ranks
   /// in other processes with the same platform; null: there are none.
   const Algorithm& choose(const Workload& workload, Findings* findings = nullptr);
+  /// Chooses ahead for short calls of the usual kind, as rank `rank` of those with these findings.
+  void prepare(Findings& findings, int rank);
   /// All that are possible, for exactly these bytes, the best first.
   std::vector<Prediction> candidates(const Workload& workload);
   /// Whether it can run on these hosts: its plan addresses no memory of another one. Remembered.
@@ -50,6 +52,7 @@ class Chooser {
  private:
   struct Memory;
   /// With the memory's lock held:
+  const Algorithm& choose(const Workload& workload, int size_class, Findings* findings);
   bool may_run_there(const Algorithm& algorithm);
   bool rounds_once_there(const Algorithm& algorithm);
   /// Without access to others' memory there is no need to look at plans over windows.
