@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "collectives/execute/host/placement.h"
 #include "comm/device_call.h"
 #include "comm/started_calls.h"
 #include "comm/window_impl.h"
@@ -93,6 +94,7 @@ Communicator::Impl::Impl(Session session, const Options& o)
   call.op = ReduceKind::min;
   Tables none;
   agreement_binding = bind_call(call, *group, geometry, agreement_plan, none);
+  publish_core(group->control());  // before the first wait
 }
 
 Communicator::Impl::~Impl() {

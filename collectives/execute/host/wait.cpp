@@ -106,14 +106,13 @@ void Wait::once() {
   if (began_ == Clock::time_point{}) began_ = now;
   newest_ = now;
   look_after(now);
-  looks_ = crowded_ ? 0 : spins_;
-  if (now - began_ < yields_for_ && !must_not_look) {
-    RankGroup& group = pending_.front()->operation().group();
-    spread_out(group, group.blocks(), now);
-    sched_yield();
-  } else {
-    sleep(now);
-  }
+  looks_ = 0;
+  if (now - began_ >= yields_for_ || must_not_look) return sleep(now);
+  RankGroup& group = pending_.front()->operation().group();
+  spread_out(group, group.blocks(), now);
+  // A core of its own a rank does not yield: another program that wants it would have it for its
+  // whole slice, some milliseconds.
+  if (crowded_ || spans_hosts_ || waits_for_own_core()) sched_yield();
 }
 
 bool Wait::is_over() {
