@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "bench/median.h"
@@ -120,18 +121,37 @@ class Loop {
   /// The median, on rank 0, of what takes about `milliseconds`.
   double measure(const Call& call, double milliseconds) {
     const Size size = choose_size(call, milliseconds * 1e3);
-    for (std::uint64_t i = 0; i < size.iterations; ++i) {
-      shared_.times[job_.rank][i] = run_block(call, size.calls);
-    }
-    barrier();
-    check_output(job_, shape_, pattern_, iteration_);
-    return slowest_ranks_median(size.iterations);
+    return measure(call, size, [] {});
+  }
+
+  /// The mean of the first `calls` calls.
+  double measure_first(const Call& call, int calls) {
+    return measure(call, {static_cast<std::uint64_t>(calls), 1}, [] {});
+  }
+
+  /// The median of calls that come after `pause` milliseconds in which the ranks sleep, for about
+  /// `milliseconds` in all.
+  double measure_apart(const Call& call, int pause, int milliseconds) {
+    const auto calls = static_cast<std::uint64_t>(std::max(milliseconds / pause, 5));
+    return measure(call, {1, std::min<std::uint64_t>(calls, kMaxIterations)},
+                   [&] { std::this_thread::sleep_for(std::chrono::milliseconds(pause)); });
   }
 
  private:
   struct Size {
     std::uint64_t calls, iterations;
   };
+
+  template <class Before>
+  double measure(const Call& call, const Size& size, const Before& before_each) {
+    for (std::uint64_t i = 0; i < size.iterations; ++i) {
+      before_each();
+      shared_.times[job_.rank][i] = run_block(call, size.calls);
+    }
+    barrier();
+    check_output(job_, shape_, pattern_, iteration_);
+    return slowest_ranks_median(size.iterations);
+  }
 
   void barrier() { shared_.barrier.wait(job_.rank, job_.ranks); }
 
@@ -232,6 +252,8 @@ Arguments parse_arguments(int argc, char** argv) {
   app.add_option("--ranks", arguments.ranks)->required()->check(CLI::Range(2, kMaxRanks));
   app.add_option("--cores", arguments.cores)->required();
   app.add_option("--slice", arguments.slice)->required();
+  app.add_option("--cold", arguments.cold)->check(CLI::Range(1, 1000000));
+  app.add_option("--pause", arguments.pause)->check(CLI::Range(1, 10000));
   app.add_option("--folder", arguments.folder)->required();
   app.add_option("--cpus", arguments.cpus)->delimiter(',');
   app.add_option("--bytes", arguments.bytes)->required()->delimiter(',');
@@ -287,7 +309,11 @@ void run_loop(const Arguments& arguments, int rank, std::byte* in, std::byte* ou
     std::vector<double> times;
     for (const Call& call : calls) {
       Loop loop(job, shape, pattern, iteration, shared);
-      times.push_back(loop.measure(call, arguments.slice / static_cast<double>(calls.size())));
+      times.push_back(
+          arguments.cold > 0 ? loop.measure_first(call, arguments.cold)
+          : arguments.pause > 0
+              ? loop.measure_apart(call, arguments.pause, arguments.slice)
+              : loop.measure(call, arguments.slice / static_cast<double>(calls.size())));
       shared.barrier.wait(rank, job.ranks);  // nobody's times are overwritten before they are read
     }
     if (rank == 0) turns.report(times);

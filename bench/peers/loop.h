@@ -7,9 +7,10 @@
 // call on every rank; an iteration counts as long as its slowest rank took, and the turn as the
 // median of its iterations. One call is too short for a clock up to 16 KiB: there an iteration is a
 // block of calls back to back that lasts about 20 us, and before every call each rank writes the
-// first cache lines of the input again, as a computing program would have done. The loop checks the
-// result of every turn's last iteration, so no library is fast by doing nothing, or the wrong
-// thing. docs/comparing.md is the user's version of this.
+// first cache lines of the input again, as a computing program would have done. With --cold there
+// is no warm-up: the turn is the first calls of a process. The loop checks the result of every
+// turn's last iteration, so no library is fast by doing nothing, or the wrong thing.
+// docs/comparing.md is the user's version of this.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,8 @@ struct Arguments {
   int ranks = 0;
   int cores = 0;                   // for all ranks together
   int slice = 0;                   // about how many milliseconds a turn lasts
+  int cold = 0;                    // a turn is so many calls, the first ones; 0: it warms up
+  int pause = 0;                   // milliseconds before each call; 0: blocks of calls
   std::string folder;              // of this program alone: its ranks meet there
   std::vector<int> cpus;           // rank r is pinned to cpus[r % size]; empty: not pinned
   std::vector<std::size_t> bytes;  // of the larger buffer

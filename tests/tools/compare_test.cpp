@@ -90,6 +90,51 @@ TEST_F(CompareCommand, MeasuresThePeersThatAreThere) {
   }
 }
 
+// Each turn has processes of its own; and the calls that count are the first.
+TEST_F(CompareCommand, ColdProgramsStartForEachTurn) {
+  make_peer("tutti");
+  make_peer("gloo");
+  ASSERT_EQ(compare(std::string("all_reduce ") + kQuick +
+                    "--cold 3 --peers gloo --programs . --json json"),
+            0)
+      << err;
+  expect_no_folders(2 * 2 * 3);
+  const auto json = nlohmann::json::parse(folder.read("json"));
+  ASSERT_EQ(json["rows"].size(), 2u);
+  EXPECT_GT(json["rows"][1]["peers"]["gloo"], 0);
+  EXPECT_CONTAINS(json["notes"].dump(), "the mean of a fresh process's first 3 calls");
+  EXPECT_EQ(std::ranges::count_if(log_lines(),
+                                  [](const std::string& line) {
+                                    return line.find("begins 1024") != std::string::npos;
+                                  }),
+            6);
+}
+
+TEST_F(CompareCommand, NeighboursRunBesideItAndEndWithIt) {
+  const std::string count = "cat /proc/[0-9]*/comm 2>/dev/null | grep -c '^tutti-neighbour$'";
+  make_program("tutti_peer", count + " >>'" + folder.path("neighbours") +
+                                 "'\nCOMPARE_NAME=tutti COMPARE_LOG='" + folder.path("log") +
+                                 "' exec '" COMPARE_PEER "' \"$@\"\n");
+  ASSERT_EQ(compare(std::string("all_reduce ") + kQuick +
+                    "--cold 5 --neighbours 2 --peers none --programs ."),
+            0)
+      << err;
+  EXPECT_CONTAINS(out, "beside 2 busy loops that began earlier");
+  for (const std::string& line : lines(folder.read("neighbours"))) EXPECT_EQ(line, "2");
+  // Another comparison may run beside this test, but none has loops of this name for long.
+  const auto left = [&] { return std::system((count + " >/dev/null").c_str()) == 0; };
+  for (int i = 0; i < 100 && left(); ++i) usleep(100'000);
+  EXPECT_FALSE(left());
+}
+
+TEST_F(CompareCommand, CallsMayComeApart) {
+  ASSERT_EQ(compare("all_reduce -n 2 -b 64 -e 64 --rounds 3 --slice 1 --pause 1 --peers none"), 0)
+      << err;
+  EXPECT_CONTAINS(out, "calls are 1 ms apart");
+  EXPECT_EQ(compare("all_reduce --pause 1 --cold 1"), 2);
+  EXPECT_EQ(compare("all_reduce --late"), 2);
+}
+
 TEST_F(CompareCommand, ProgramsStayAndTakeTurns) {
   make_peer("tutti");
   make_peer("gloo");

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "core/error.h"
 #include "core/settings.h"
 #include "tools/compare/compare_hosts.h"
+#include "tools/compare/compare_neighbours.h"
 #include "tools/compare/compare_programs.h"
 #include "tools/compare/compare_report.h"
 #include "tools/compare/compare_session.h"
@@ -45,6 +47,9 @@ struct Arguments {
   std::vector<std::string> peers = compare::peer_names();
   int rounds = 25;
   int slice = 25;
+  int cold = 0, pause = 0;
+  int neighbours = 0;
+  bool late = false;
   int patience = 120;
   bool bind = true;
   bool hosts = false;
@@ -108,9 +113,19 @@ class Comparison {
       note(fmt::format("hosts: {} network namespaces, a rank in each, over TCP{}", a.ranks,
                        a.rate > 0 ? fmt::format(" at {} Mbit/s", a.rate) : ""));
     }
+    if (a.cold > 0) {
+      note(fmt::format("cold: each figure is the mean of a fresh process's first {} call{}", a.cold,
+                       a.cold == 1 ? "" : "s"));
+    }
+    if (a.pause > 0) note(fmt::format("calls are {} ms apart, in which the ranks sleep", a.pause));
+    if (a.neighbours > 0) {
+      note(fmt::format("beside {} busy loop{} that began {}", a.neighbours,
+                       a.neighbours == 1 ? "" : "s", a.late ? "later" : "earlier"));
+    }
     for (Program& program :
          compare::find_programs(a.programs, a.peers, a.ranks, a.memory == "heap")) {
-      if (hosts_ && program.name == "limit") continue;  // those of one host's memory
+      // The limits are those of one host's memory, and of loops.
+      if (program.name == "limit" && (hosts_ || a.cold > 0 || a.pause > 0)) continue;
       if (hosts_) hosts_->place(program);
       if (program.missing.empty()) {
         programs_.push_back(std::move(program));
@@ -164,21 +179,27 @@ class Comparison {
   /// All programs are there all the time, and measure in turn. A round gives each of them a turn on
   /// each size: so the samples of a figure are spread over the whole comparison, and figures to
   /// compare come from neighbouring turns, in the same state of the machine.
+  /// Cold ones are started for each turn anew.
   void take_turns(Collective collective, const std::set<std::size_t>& sizes,
                   std::vector<Row>& rows) {
     const compare::Signals signals;
     const compare::SessionOptions options{arguments_.ranks, arguments_.patience,
                                           program_arguments(collective, sizes)};
-    std::map<std::string, Session> sessions;
+    std::optional<compare::Neighbours> neighbours;
+    if (!arguments_.late) neighbours.emplace(arguments_.neighbours);
+    std::map<std::string, std::optional<Session>> sessions;
     for (const Program& program : programs_) {
       show_progress(fmt::format("{}: starting {}", name(collective), program.name));
       try_to(collective, program.name, rows, sessions, [&] {
-        sessions.insert({program.name, Session(program, options, signals)});
+        std::optional<Session> session;
+        if (arguments_.cold == 0) session.emplace(program, options, signals);
+        sessions.emplace(program.name, std::move(session));
       });
     }
-    if (const auto tutti = sessions.find("tutti"); tutti != sessions.end()) {
-      say_carrier(tutti->second.carrier());
+    if (const auto tutti = sessions.find("tutti"); tutti != sessions.end() && tutti->second) {
+      say_carrier(tutti->second->carrier());
     }
+    if (arguments_.late) neighbours.emplace(arguments_.neighbours);
     for (int round = 0; round < arguments_.rounds; ++round) {
       show_progress(
           fmt::format("{}: round {} of {}", name(collective), round + 1, arguments_.rounds));
@@ -186,8 +207,12 @@ class Comparison {
         for (const Program& program : programs_) {
           const auto session = sessions.find(program.name);
           if (session == sessions.end()) continue;
-          try_to(collective, program.name, rows, sessions,
-                 [&] { add(program.name, session->second.take_turn(row.bytes), row); });
+          try_to(collective, program.name, rows, sessions, [&] {
+            auto& running = session->second;
+            if (arguments_.cold > 0) running.emplace(program, options, signals);
+            add(program.name, running->take_turn(row.bytes), row);
+            if (arguments_.cold > 0) running.reset();
+          });
         }
       }
     }
@@ -197,7 +222,7 @@ class Comparison {
   /// Leaves the program out of this collective if it cannot. Tutti's failure ends the comparison.
   template <class What>
   void try_to(Collective collective, const std::string& who, std::vector<Row>& rows,
-              std::map<std::string, Session>& sessions, const What& what) {
+              std::map<std::string, std::optional<Session>>& sessions, const What& what) {
     try {
       what();
     } catch (const Error& e) {
@@ -231,6 +256,10 @@ class Comparison {
         "--cores",      std::to_string(run_.cores),
         "--slice",      std::to_string(arguments_.slice),
         "--bytes",      fmt::format("{}", fmt::join(sizes, ","))};
+    if (arguments_.cold > 0) list.insert(list.end(), {"--cold", std::to_string(arguments_.cold)});
+    if (arguments_.pause > 0) {
+      list.insert(list.end(), {"--pause", std::to_string(arguments_.pause)});
+    }
     if (run_.bound) list.insert(list.end(), {"--cpus", fmt::format("{}", fmt::join(cpus_, ","))});
     return list;
   }
@@ -311,6 +340,20 @@ void add_compare_command(CLI::App& app) {
   command->add_option("--slice", a->slice, "About how long a turn lasts, in milliseconds [25]")
       ->type_name("MS")
       ->check(CLI::Range(1, 10000));
+  auto* cold = command->add_option("--cold", a->cold,
+                                   "Measure the first N calls of fresh processes, unwarmed");
+  cold->type_name("N")->check(CLI::Range(1, 1000000));
+  command->add_option("--pause", a->pause, "Sleep between calls, and measure each")
+      ->type_name("MS")
+      ->check(CLI::Range(1, 10000))
+      ->excludes(cold);
+  auto* neighbours = command->add_option(
+      "--neighbours", a->neighbours,
+      "So many busy loops, each a session of its own, run beside all measurements");
+  neighbours->type_name("N")->check(CLI::Range(1, 1024));
+  command->add_flag("--late", a->late, "The neighbours begin after the ranks, not before them")
+      ->needs(neighbours)
+      ->excludes(cold);
   command
       ->add_option("--timeout", a->patience,
                    "Leave out a program that takes longer to start, or over a turn [120]")
@@ -340,6 +383,7 @@ void add_compare_command(CLI::App& app) {
       "Examples:\n"
       "  tutti compare all_reduce -n 2 -b 8 -e 64M -f 8\n"
       "  tutti compare all_reduce -n 2 --hosts -b 8 -e 16M -f 32\n"
+      "  tutti compare all_to_all -n 4 --cold 100 --neighbours 2 -b 8 -e 32K --rounds 7\n"
       "  tutti compare all_reduce all_gather --memory malloc --json out.json --svg out.svg");
   command->callback([a] { run(*a); });
 }
