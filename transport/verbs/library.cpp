@@ -21,8 +21,9 @@ struct Library {
     if (handle == nullptr) {
       const char* const why = dlerror();
       missing = std::string("there is no libibverbs here (") + (why != nullptr ? why : "") + ")";
-    } else if (dlsym(handle, "ibv_reg_dmabuf_mr") == nullptr) {
-      missing = "the libibverbs here is older than 1.12, of rdma-core 34";
+    } else if (dlsym(handle, "ibv_is_fork_initialized") == nullptr) {
+      // The newest of them.
+      missing = "the libibverbs here is older than 1.13, of rdma-core 35";
     }
   }
 };
