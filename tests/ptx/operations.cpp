@@ -116,6 +116,9 @@ void add_integers(Table& t, const std::string& type) {
   t["add." + type] = two([](U a, U b) { return bits(static_cast<T>(a + b)); });
   t["sub." + type] = two([](U a, U b) { return bits(static_cast<T>(a - b)); });
   t["neg." + type] = one([](U a) { return bits(static_cast<T>(~a + 1)); });
+  if constexpr (std::is_signed_v<T>) {
+    t["abs." + type] = one([](U a) { return bits(static_cast<T>(as<T>(a) < 0 ? ~a + 1 : a)); });
+  }
   t["min." + type] = two([](U a, U b) { return bits(as<T>(a) < as<T>(b) ? as<T>(a) : as<T>(b)); });
   t["max." + type] = two([](U a, U b) { return bits(as<T>(a) < as<T>(b) ? as<T>(b) : as<T>(a)); });
   t["mul.lo." + type] = two([](U a, U b) { return bits(static_cast<T>(a * b)); });
