@@ -80,6 +80,12 @@ UniqueId encode(const Ticket& ticket) {
   return id;
 }
 
+bool is_id(const UniqueId& id) {
+  IdLayout layout;
+  std::memcpy(static_cast<void*>(&layout), id.bytes.data(), sizeof layout);
+  return layout.magic == kIdMagic;
+}
+
 Ticket decode(const UniqueId& id) {
   IdLayout layout;
   std::memcpy(static_cast<void*>(&layout), id.bytes.data(), sizeof layout);

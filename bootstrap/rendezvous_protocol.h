@@ -92,6 +92,8 @@ struct Ticket {
   Bytes32 secret{};
 };
 UniqueId encode(const Ticket& ticket);
+/// Whether encode() of some version made them.
+bool is_id(const UniqueId& id);
 /// Throws Error(invalid_argument) for bytes that encode() did not make, or that another version
 /// made.
 Ticket decode(const UniqueId& id);

@@ -106,8 +106,13 @@ class TorchStore final : public LauncherStore {
     send(socket, torch_wait_request(key), deadline);
     std::uint8_t answer = 0;
     receive(socket, std::as_writable_bytes(std::span(&answer, 1)), key, deadline);
-    if (answer != 0)
-      throw Error(ErrorCode::system, fmt::format("it answers {} to a wait for {}", answer, key));
+    if (answer != 0) {
+      throw Error(ErrorCode::system,
+                  fmt::format("it answers as no TCPStore of PyTorch does (with the byte {}): does "
+                              "another program, such as a web server, listen at MASTER_PORT? Then "
+                              "take another port",
+                              answer));
+    }
   }
 
   static void send(const FileDescriptor& socket, std::string_view request, Deadline deadline) {

@@ -363,6 +363,15 @@ void Communicator::Impl::fail_with(const Error& thrown) {
   group->liveness().throw_failure();
 }
 
+void Communicator::Impl::fail_unwound() noexcept {
+  try {
+    fail_with({ErrorCode::aborted,
+               "its thread was cancelled (pthread_cancel), or ended, in the middle of a call",
+               group->rank()});
+  } catch (const std::exception&) {  // which the next call throws
+  }
+}
+
 void Communicator::Impl::run_now(const Call& call) {
   const OnlyCaller only(*this);
   group->liveness().throw_if_failed();

@@ -124,8 +124,14 @@ struct Communicator::Impl {
       run();
     } catch (const std::exception& e) {
       fail_with(as_error(e));
+    } catch (...) {  // pthread_cancel(): this thread goes on to end
+      fail_unwound();
+      throw;
     }
   }
+  /// A call that is half done is unwound by something that no call of Tutti's throws: its
+  /// communicator fails, and the other ranks let go of its buffers.
+  void fail_unwound() noexcept;
   /// Makes an exception from a running operation the failure of all ranks, and throws that.
   [[noreturn]] void fail_with(const Error& thrown);
 

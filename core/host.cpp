@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -73,10 +74,17 @@ bool sees_another_machine() {
   return std::ranges::any_of(kVariables, [](const char* v) { return getenv(v) != nullptr; });
 }
 
+/// Where the system forbids to ask for cores, as a filter of system calls may, hwloc asks for ever.
+bool hwloc_may_look() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 || errno == EINVAL;  // it is too small
+}
+
 Host look() {
   const int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   Host h{"unknown processor", threads, std::size_t{1} << 20, std::size_t{32} << 20, {}};
   hwloc_topology_t topology = nullptr;
+  if (!hwloc_may_look()) return h;
   if (hwloc_topology_init(&topology) != 0) return h;
   if (hwloc_topology_load(topology) == 0) {
     const hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);

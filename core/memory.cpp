@@ -70,7 +70,7 @@ struct Remembered {
 /// `error_number`: why.
 [[noreturn]] void refuse_window(std::size_t bytes, int error_number) {
   throw_system_error(fmt::format("{} of window memory cannot be had (limits on files, and on "
-                                 "memory, apply to it: `ulimit -a`)",
+                                 "memory, apply to it: `ulimit -a`; docs/memory.md)",
                                  memory_text(static_cast<double>(bytes))),
                      error_number);
 }
@@ -82,7 +82,8 @@ void refuse_more_than_there_is(std::size_t bytes, std::size_t before) {
   const auto text = [](std::uint64_t n) { return memory_text(static_cast<double>(n)); };
   throw Error(ErrorCode::system,
               fmt::format("{} of window memory cannot be had: there are {} of memory for this "
-                          "process, with swap, and its windows have {} of it already; ask for less",
+                          "process, with swap, and its windows have {} of it already; ask for less "
+                          "(docs/memory.md)",
                           text(bytes), text(total), text(before)));
 }
 
@@ -309,7 +310,9 @@ std::span<std::byte> register_memory(void* pointer, std::size_t bytes) {
   if (after != r.by_base.begin()) {
     const WindowMemory& before = std::prev(after)->second;
     if (before.base + before.bytes > base) {
-      refuse(pointer, bytes, "some of its pages are in a window already");
+      refuse(pointer, bytes,
+             fmt::format("some of its pages are in a window already, the one at {}",
+                         fmt::ptr(std::max(before.base, base))));
     }
   }
   if (!is_own(begin, end) || is_on_own_stack(begin, end)) {

@@ -36,7 +36,7 @@ void check_memory(std::string_view what, std::span<const MemoryNeed> of_ranks,
     const int first = together.ranks.front();
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} needs {} on {}, where {} of memory are available: make it smaller, "
-                            "or spread it over more hosts",
+                            "or spread it over more hosts (docs/memory.md, docs/estimate.md)",
                             what, memory_text(together.bytes),
                             together.ranks.size() == 1
                                 ? fmt::format("the host of rank {}", first)

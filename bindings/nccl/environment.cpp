@@ -1,6 +1,8 @@
 #include "bindings/nccl/environment.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +11,8 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 #include "bindings/nccl/encryption.h"
 #include "bindings/nccl/export.h"
@@ -16,6 +20,7 @@
 #include "bindings/nccl/result.h"
 #include "bootstrap/id_handover.h"
 #include "bootstrap/meeting_place.h"
+#include "bootstrap/rendezvous_protocol.h"
 #include "collectives/algorithms.h"
 #include "collectives/execute/cuda/protocol.h"
 #include "core/number.h"
@@ -205,6 +210,32 @@ ncclUniqueId fresh_unique_id() {
   return result;
 }
 
+namespace {
+
+/// "; this process has loaded <file>, too", of other libraries of NCCL's name.
+std::string others_loaded() {
+  struct Found {
+    const char* own = nullptr;
+    std::string text;
+  } found;
+  Dl_info self{};
+  if (::dladdr(reinterpret_cast<const void*>(&others_loaded), &self) != 0)
+    found.own = self.dli_fname;
+  const auto look = [](dl_phdr_info* library, std::size_t, void* to) {
+    Found& all = *static_cast<Found*>(to);
+    const std::string_view file = library->dlpi_name;
+    const bool is_nccl = file.substr(file.rfind('/') + 1).starts_with("libnccl.so");
+    if (is_nccl && (all.own == nullptr || file != all.own)) {
+      all.text += fmt::format("; this process has loaded {}, too", file);
+    }
+    return 0;
+  };
+  ::dl_iterate_phdr(look, &found);
+  return found.text;
+}
+
+}  // namespace
+
 ncclUniqueId new_unique_id() {
   ncclUniqueId result{};
   const std::string name = variable("NCCL_COMM_ID");
@@ -223,6 +254,13 @@ UniqueId resolve_unique_id(const ncclUniqueId& id, int rank, int size, const Opt
   UniqueId result;
   if (std::memcmp(id.internal, kNamedId.data(), kNamedId.size()) != 0) {
     std::memcpy(result.bytes.data(), id.internal, sizeof id);
+    if (!protocol::is_id(result)) {
+      refuse_argument(fmt::format(
+          "this ncclUniqueId is none of Tutti's: ncclGetUniqueId was another library's, as it is "
+          "where rank 0's process has loaded another libnccl.so.2; all ranks of a communicator "
+          "need Tutti's (docs/nccl.md: LD_PRELOAD, or the rpath){}",
+          others_loaded()));
+    }
     return with_key(result);
   }
   const char* name = id.internal + kNamedId.size();

@@ -18,6 +18,7 @@ using Kind = ElementType::Kind;
 
 ElementType number(DataType type) { return {Kind::number, type, size_of(type)}; }
 ElementType opaque(std::size_t bytes) { return {Kind::opaque, DataType::uint8, bytes}; }
+ElementType swapped(std::size_t bytes) { return {Kind::opaque, DataType::uint8, bytes, bytes > 1}; }
 
 /// Of numbers of so many bytes.
 ElementType integer(bool is_signed, std::size_t bytes) {
@@ -57,6 +58,7 @@ ElementType boolean() { return {Kind::boolean, DataType::uint8, 1}; }
 ElementType from_format(const char* format, std::size_t bytes) {
   if (format == nullptr) return integer(false, bytes);
   std::string_view text = format;
+  if (text.starts_with('>') || text.starts_with('!')) return swapped(bytes);
   if (!text.empty() && (text[0] == '@' || text[0] == '=' || text[0] == '<')) text.remove_prefix(1);
   if (text.size() == 2 && text[0] == 'Z') return complex(bytes);
   if (text.size() != 1) return opaque(bytes);
@@ -97,7 +99,7 @@ ElementType from_typestr(std::string_view typestr, std::string_view name) {
   const char* const digits = std::min(typestr.data() + 2, end);
   const auto [after, wrong] = std::from_chars(digits, end, bytes);
   if (wrong != std::errc{} || (after != end && *after != '[')) return opaque(0);
-  if (typestr[0] == '>') return opaque(bytes);
+  if (typestr[0] == '>') return swapped(bytes);
   switch (typestr[1]) {
     case 'b':
       return boolean();

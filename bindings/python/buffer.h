@@ -24,6 +24,7 @@ struct ElementType {
   Kind kind = Kind::opaque;
   DataType type = DataType::uint8;  // of a number, or of the two parts of a complex one
   std::size_t bytes = 1;            // of an element
+  bool is_swapped = false;          // opaque, as its bytes are in the other order (big-endian)
   bool operator==(const ElementType&) const = default;
 };
 

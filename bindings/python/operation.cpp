@@ -40,7 +40,7 @@ const char* type_text(const ElementType& type) {
     case Kind::opaque:
       break;
   }
-  return "another type";
+  return type.is_swapped ? "a type in another byte order (big-endian)" : "another type";
 }
 
 /// What has to be moved for `count` elements, as Tutti counts.
@@ -72,6 +72,12 @@ ReduceKind kind_of(std::string_view name) {
 }
 
 ReduceOp operator_for(const ElementType& element, nb::handle op) {
+  if (element.is_swapped) {
+    refuse(PyExc_TypeError,
+           "elements of {} bytes in another byte order than this machine's (big-endian) cannot be "
+           "reduced: convert them, as with x.astype(x.dtype.newbyteorder('='))",
+           element.bytes);
+  }
   if (element.kind == Kind::opaque) {
     refuse(PyExc_TypeError,
            "elements of {} bytes that are none of Tutti's types cannot be reduced: convert them",

@@ -221,6 +221,26 @@ TEST(TorchStore, WhoeverElseListensThereIsNotWaitedFor) {
                   "this host does not know the name nowhere.invalid");
 }
 
+TEST(TorchStore, AWebServerAtItsPortIsRecognised) {
+  const FileDescriptor other = listen_at(*parse_address("127.0.0.1", 0));
+  const std::string address = to_string(bound_address(other));
+  const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  std::jthread answers([&](const std::stop_token& stop) {
+    std::list<FileDescriptor> open;
+    while (!stop.stop_requested()) {
+      if (FileDescriptor client = accept_from(other)) {
+        const std::string text = "HTTP/1.1 400 Bad Request\r\n\r\n";
+        write_exactly(client, std::as_bytes(std::span(text)), deadline_after(1s));
+        open.push_back(std::move(client));
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  const std::string error = get_error(*torch_store("127.0.0.1", port));
+  EXPECT_CONTAINS(error, "it answers as no TCPStore of PyTorch does (with the byte 72)");
+  EXPECT_CONTAINS(error, "such as a web server");
+}
+
 // --- rank 0's own store, where there is no torchrun ---
 
 std::uint16_t port_of(const FileDescriptor& listener) {

@@ -1,12 +1,14 @@
 // What a second thread does to a communicator while the first one is in a blocking call: it may not
 // destroy it, nor end a window; a destructor, and the end of the process, end the call first.
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <optional>
 #include <string>
@@ -158,6 +160,55 @@ TEST(TwoThreads, AnExitBesideABlockingCallEndsTheProcess) {
       EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
       EXPECT_EQ(WEXITSTATUS(status), 7);
     }
+  }
+}
+
+// On one host nothing in a wait heeds a cancellation; between hosts, looks at sockets do.
+TEST(TwoThreads, AThreadThatIsCancelledInACallFailsTheCommunicator) {
+  for (const Blocks& call : blocking_calls()) {
+    std::atomic<int> outcome{0};  // 1: it went on waiting, 2: it was cancelled
+    run_thread_ranks(2, [&](Communicator& c) {
+      c.barrier();
+      if (c.rank() == 1) {
+        while (outcome == 0) std::this_thread::sleep_for(1ms);
+        if (outcome == 1) return c.abort("it goes on");
+        const Error error = error_of([&] {
+          for (int i = 0; i < 3; ++i) c.barrier();
+        });
+        EXPECT_EQ(error.code(), ErrorCode::aborted) << error.what();
+        EXPECT_NE(std::string(error.what()).find("rank 0: its thread was cancelled"),
+                  std::string::npos)
+            << error.what();
+        return;
+      }
+      struct Part {
+        const Blocks& call;
+        Communicator& comm;
+      } part{call, c};
+      pthread_t thread{};
+      const auto run = [](void* its) -> void* {
+        try {
+          static_cast<Part*>(its)->call(static_cast<Part*>(its)->comm);
+        } catch (const Error&) {  // of the abort
+        }
+        return nullptr;
+      };
+      ASSERT_EQ(pthread_create(&thread, nullptr, run, &part), 0);
+      std::this_thread::sleep_for(50ms);
+      pthread_cancel(thread);
+      timespec end{};
+      clock_gettime(CLOCK_REALTIME, &end);
+      end.tv_sec += 1;
+      void* result = nullptr;
+      const bool has_ended = pthread_timedjoin_np(thread, &result, &end) == 0;
+      const bool was_cancelled = has_ended && result == PTHREAD_CANCELED;
+      outcome = was_cancelled ? 2 : 1;
+      if (std::getenv("TUTTI_TEST_RANKS_PER_HOST") != nullptr) {
+        EXPECT_TRUE(was_cancelled);
+      }
+      if (!has_ended) pthread_join(thread, nullptr);
+      EXPECT_NE(error_of([&] { c.barrier(); }).code(), ErrorCode{});
+    });
   }
 }
 

@@ -1,5 +1,6 @@
 // Memory that becomes a window where it is, and ordinary memory again.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -204,6 +205,9 @@ TEST(RegisteredMemory, ThatIsNotTheProcessesOwnIsRefused) {
 
   void* const window = allocate(2 * page);
   EXPECT_NE(refusal(window, page).find("in a window already"), std::string::npos);
+  EXPECT_NE(refusal(window, page).find(fmt::format("the one at {}", fmt::ptr(window))),
+            std::string::npos)
+      << refusal(window, page);
   deallocate(window);
   const std::span<std::byte> part = register_memory(some.data() + 100, 20'000);
   EXPECT_NE(refusal(part.data(), part.size()).find("in a window already"), std::string::npos);

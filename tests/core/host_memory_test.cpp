@@ -125,6 +125,7 @@ TEST(Windows, LargerThanTheMachineAreRefused) {
   const std::string part = "of window memory cannot be had: there are ";
   expect_no_memory(std::size_t{1} << 43, "8 TiB " + part);
   expect_no_memory(~std::size_t{0}, part);
+  expect_no_memory(~std::size_t{0}, "(docs/memory.md)");
   EXPECT_EQ(
       test::error_of([] { std::vector<double, Allocator<double>> x(std::size_t{1} << 42); }).code(),
       ErrorCode::system);

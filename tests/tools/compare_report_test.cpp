@@ -96,8 +96,9 @@ TEST(CompareReport, WhatIsNotSteadyIsNotQuoted) {
 }
 
 TEST(CompareReport, TheJsonHasEveryTimeAndFigure) {
-  const Conditions run{"a CPU", 2, 3, 25, true, {"gloo is left out"}};
+  const Conditions run{"a CPU", 2, 3, 25, true, {"gloo is left out", "no file /\xff"}};
   const auto json = nlohmann::json::parse(format_json(example(), run));
+  EXPECT_EQ(json["notes"][1], "no file /\xEF\xBF\xBD");  // JSON is UTF-8
   EXPECT_EQ(json["cpu"], "a CPU");
   EXPECT_EQ(json["rounds"], 3);
   EXPECT_EQ(json["slice_ms"], 25);

@@ -213,6 +213,23 @@ TEST_F(DoctorsWay, AFirewallOfTheOtherHostIsNamed) {
   EXPECT_CONTAINS(here.text, "a firewall drops what comes");
 }
 
+TEST_F(DoctorsWay, LostPacketsAreCounted) {
+  NEED_HOSTS();
+  // What comes faster than this link is lost.
+  const std::string narrow = fmt::format(
+      "ip netns exec {} tc qdisc add dev eth0 root tbf rate 100mbit burst 8kb limit 20kb "
+      "2>/dev/null",
+      hosts.space(0));
+  if (std::system(narrow.c_str()) != 0) GTEST_SKIP() << "no link here can be narrow";
+  auto other = listen(1, "TUTTI_PORTS=20000-20009");
+  const Said here = run(0, "TUTTI_PORTS=20000-20009", "--to " + hosts.address(1));
+  EXPECT_EQ(here.status, 1) << here.text;
+  EXPECT_CONTAINS(here.text, "! sent again");
+  EXPECT_CONTAINS(here.text, "the network loses packets");
+  const Said there = other.get();
+  EXPECT_EQ(there.status, 0) << there.text;  // whose packets all arrive
+}
+
 TEST_F(DoctorsWay, AnotherProgramsPortIsNotTakenForADoctor) {
   NEED_HOSTS();
   // A listener that says nothing: `tutti run`'s ranks would not either.

@@ -206,7 +206,7 @@ std::string format_json(const std::vector<Row>& rows, const Conditions& run) {
                       {"slice_ms", run.slice},
                       {"notes", run.notes},
                       {"rows", list}};
-  return document.dump(2) + "\n";
+  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace tutti::compare

@@ -5,7 +5,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -215,6 +218,23 @@ std::string with_interface(const SocketAddress& own) {
   return name.empty() ? host_text(own) : fmt::format("{} ({})", host_text(own), name);
 }
 
+/// What this host has sent on a connection that has carried kBulk each way and had to send again.
+void say_what_was_lost(DoctorReport& report, const FileDescriptor& socket) {
+  constexpr unsigned kFew = 100;  // one of so many
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
+  const unsigned again = info.tcpi_total_retrans;
+  const unsigned sent = kBulk / std::max(info.tcpi_snd_mss, 1U) + again;
+  if (again == 0) return;
+  const std::string text = fmt::format("{} of about {} packets from here", again, sent);
+  if (again < sent / kFew) return report.good("sent again", text);
+  report.bad("sent again", text,
+             "the network loses packets, which makes every call between the hosts slower: look for "
+             "errors and drops of the interfaces (`ip -s link`, `ethtool -S`), and at the switches "
+             "in between");
+}
+
 void say_large_messages_fail(DoctorReport& report) {
   report.bad("1 MiB there and back", fmt::format("did not arrive in {} s", kToCarry / 1s),
              "short messages do: large packets get lost on the way; compare the MTU of both "
@@ -260,6 +280,7 @@ void test_way_to(DoctorReport& report, const std::string& to) {
   if (answer == IoResult::timed_out) return say_large_messages_fail(report);
   if (returned != bulk) return report.bad("1 MiB there and back", "came back altered");
   report.good("1 MiB there and back", "in " + milliseconds(Clock::now() - begun));
+  say_what_was_lost(report, way.socket);
 
   // It connects back now; and says on the first connection what has come of it.
   const Deadline last = Clock::now() + 2 * kToConnect;
@@ -326,6 +347,7 @@ void await_way_test(DoctorReport& report, std::uint16_t port, std::chrono::nanos
   }
   if (result == IoResult::timed_out) return say_large_messages_fail(report);
   report.good("1 MiB there and back", "arrived");
+  say_what_was_lost(report, caller);
 
   WayVerdict verdict;
   verdict.seen = protocol::endpoint_of(seen);

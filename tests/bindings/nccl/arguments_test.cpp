@@ -1,15 +1,19 @@
 // Every argument that must be refused, with a sentence, and the config struct of older versions.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <string>
 #include <utility>
 
 #include "bindings/nccl/nccl.h"
 #include "bindings/nccl/nccl_device.h"
 #include "tests/bindings/nccl/ranks.h"
+#include "tests/support/temporary_folder.h"
 
 namespace tutti::test {
 namespace {
@@ -36,6 +40,25 @@ TEST(Arguments, WhatMakesNoSenseIsRefusedWithASentence) {
   EXPECT_EQ(ncclCommGetAsyncError(nullptr, &state), ncclInvalidArgument);
   int number = 0;
   EXPECT_EQ(ncclCommCount(nullptr, &number), ncclInvalidArgument);
+
+  // As of another library: rank 0's process, or this one, has loaded that.
+  ncclUniqueId foreign;
+  std::memset(foreign.internal, 0x5a, sizeof foreign.internal);
+  EXPECT_EQ(ncclCommInitRank(&comm, 1, foreign, 0), ncclInvalidArgument);
+  EXPECT_NE(last_error().find("this ncclUniqueId is none of Tutti's"), std::string::npos)
+      << last_error();
+  EXPECT_EQ(last_error().find("this process has loaded"), std::string::npos) << last_error();
+  const TemporaryFolder folder;
+  const std::string library = folder.path("libnccl.so.2");
+  Dl_info any{};
+  ASSERT_NE(dladdr(dlsym(RTLD_DEFAULT, "cos"), &any), 0);
+  std::filesystem::copy_file(std::filesystem::canonical(any.dli_fname), library);
+  void* const loaded = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(loaded, nullptr) << dlerror();
+  EXPECT_EQ(ncclCommInitRank(&comm, 1, foreign, 0), ncclInvalidArgument);
+  EXPECT_NE(last_error().find("this process has loaded " + library + ", too"), std::string::npos)
+      << last_error();
+  dlclose(loaded);
 
   const int devices[] = {3, 3};  // several ranks on one device are welcome
   std::array<ncclComm_t, 2> both{};
