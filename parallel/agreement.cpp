@@ -23,6 +23,22 @@ std::uint64_t mix(std::uint64_t hash, std::string_view text) {
   return mix(hash, text.size());
 }
 
+Agreement::Agreement(Axis& shard, Axis* replicate) : shard_(shard), replicate_(replicate) {
+  if (replicate == nullptr || shard.size() == 1) return;
+  const std::vector<int>&of_one = shard.axis_name().ranks, &of_other = replicate->axis_name().ranks;
+  const auto common = std::ranges::count_if(of_one, [&](int rank) {  //
+    return std::ranges::find(of_other, rank) != of_other.end();
+  });
+  if (replicate != &shard && common <= 1) return;
+  const auto called = [](const Axis& axis) {
+    return axis.axis_name().name.empty() ? "one" : fmt::format("'{}'", axis.axis_name().name);
+  };
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("the axes {} and {} have more ranks in common than this one: give two "
+                          "dimensions of a mesh, or one axis alone",
+                          called(shard), called(*replicate)));
+}
+
 int Agreement::world_rank(int rank) const {
   if (replicate_ == nullptr) return shard_.world_rank(rank);
   if (shard_.axis_name().ranks.empty() || replicate_->axis_name().ranks.empty()) return rank;
@@ -114,7 +130,7 @@ std::string abilities_of(Device& device) {
 }  // namespace
 
 void agree(Agreement ranks, std::string_view what, std::span<const std::string> own_lines) {
-  std::vector<std::string> lines{abilities_of(ranks.device())};
+  std::vector<std::string> lines{abilities_of(ranks.device()), std::string(what)};
   lines.insert(lines.end(), own_lines.begin(), own_lines.end());
   std::vector<std::uint64_t> hashes;  // of a line and all before it
   for (const std::string& line : lines) {

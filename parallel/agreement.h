@@ -29,8 +29,10 @@ std::uint64_t mix(std::uint64_t hash, std::string_view text);
 /// it; copying it costs as little as copying two pointers.
 class Agreement {
  public:
-  /// `replicate` may be null. Not explicit: an axis stands for its ranks.
-  Agreement(Axis& shard, Axis* replicate = nullptr) : shard_(shard), replicate_(replicate) {}
+  /// `replicate` may be null. Not explicit: an axis stands for its ranks. Throws
+  /// Error(invalid_argument) for two axes that do not cross: of more than one rank, and one and the
+  /// same, or with another rank in common, as far as they know their ranks.
+  Agreement(Axis& shard, Axis* replicate = nullptr);
 
   int ranks() const { return shard_.size() * (replicate_ ? replicate_->size() : 1); }
   Device& device() const { return shard_.device(); }
@@ -60,7 +62,8 @@ class Agreement {
 /// Collective over `ranks`. Returns if all have the same lines, and are all on the host or all on
 /// GPUs (Axis::use()) of the same abilities. Otherwise all throw
 /// Error(mismatch), with the first line that differs, and the rank that is alone with its line, or
-/// else the first rank that differs from rank 0. `what` says what the lines describe ("the mesh").
+/// else the first rank that differs from rank 0. `what` says what the lines describe ("the mesh",
+/// "linear 'up'"), and is the same on all ranks, too.
 void agree(Agreement ranks, std::string_view what, std::span<const std::string> lines);
 
 /// Collective over `ranks`: each rank runs `body` by itself. If it throws on some ranks, all throw,

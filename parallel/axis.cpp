@@ -12,6 +12,7 @@
 
 #include "comm/impl.h"
 #include "core/compressed.h"
+#include "parallel/agreement.h"
 
 namespace tutti::parallel {
 namespace {
@@ -42,9 +43,11 @@ class EventWork final : public Pending::Work {
   const Device::Event event_;
 };
 
-Call message_of(const void* in, void* out, std::size_t count, DataType type, int peer) {
+Call message_of(const void* in, void* out, std::size_t count, DataType type, int peer,
+                std::uint16_t label) {
   Call call = call_of(Collective::send_recv, in, out, count, type);
   call.peer = peer;
+  call.label = label;
   return call;
 }
 
@@ -190,6 +193,33 @@ bool Pending::on_ready(const std::function<void()>& callback) {
   return true;
 }
 
+std::uint16_t label_of(std::uint16_t label, std::uint64_t number) {
+  constexpr std::uint64_t kLabels = 2047;  // that Call::label has, without 0
+  return static_cast<std::uint16_t>(1 + mix(label, number) % kLabels);
+}
+
+std::uint16_t Axis::new_label(std::string_view what) { return label_of(0, mix(++engines_, what)); }
+
+void or_abort(std::initializer_list<Axis*> axes, std::string_view what,
+              const std::function<void()>& body) {
+  const auto give_up = [&](std::string_view why) {
+    for (Axis* axis : axes) {
+      if (axis == nullptr || axis->size() == 1) continue;
+      axis->abort(
+          fmt::format("rank {} failed in {}: {}", axis->world_rank(axis->rank()), what, why));
+    }
+  };
+  try {
+    body();
+  } catch (const std::exception& e) {
+    give_up(e.what());
+    throw;
+  } catch (...) {
+    give_up("what was thrown is no std::exception");
+    throw;
+  }
+}
+
 Pending Axis::all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op) {
   return start(call_of(Collective::all_reduce, in, out, count, type, op));
 }
@@ -213,14 +243,15 @@ Pending Axis::all_to_all(const void* in, void* out, std::size_t count, DataType 
   return start(call_of(Collective::all_to_all, in, out, count, type));
 }
 
-Pending Axis::send(const void* in, std::size_t count, DataType type, int peer) {
-  Call call = message_of(in, nullptr, count, type, peer);
+Pending Axis::send(const void* in, std::size_t count, DataType type, int peer,
+                   std::uint16_t label) {
+  Call call = message_of(in, nullptr, count, type, peer, label);
   call.sends = true;
   return start(call);
 }
 
-Pending Axis::recv(void* out, std::size_t count, DataType type, int peer) {
-  return start(message_of(nullptr, out, count, type, peer));
+Pending Axis::recv(void* out, std::size_t count, DataType type, int peer, std::uint16_t label) {
+  return start(message_of(nullptr, out, count, type, peer, label));
 }
 
 Pending Axis::start(const Call& call, std::string_view label) {

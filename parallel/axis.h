@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -119,6 +120,11 @@ class Axis {
   void use(Device& device);
   Device& device() const { return *device_; }
 
+  /// A Call::label for the calls of an engine, from its constructor, which is collective: so a rank
+  /// that calls two engines of one shape in another order than the others is told so, and no engine
+  /// takes another one's data. `what` is the engine's name, the same on all ranks.
+  std::uint16_t new_label(std::string_view what);
+
   /// As the functions of Communicator with these names.
   Pending all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op = {});
   Pending all_gather(const void* in, void* out, std::size_t count, DataType type);
@@ -126,8 +132,8 @@ class Axis {
                          ReduceOp op = {});
   Pending broadcast(const void* in, void* out, std::size_t count, DataType type, int root);
   Pending all_to_all(const void* in, void* out, std::size_t count, DataType type);
-  Pending send(const void* in, std::size_t count, DataType type, int peer);
-  Pending recv(void* out, std::size_t count, DataType type, int peer);
+  Pending send(const void* in, std::size_t count, DataType type, int peer, std::uint16_t label = 0);
+  Pending recv(void* out, std::size_t count, DataType type, int peer, std::uint16_t label = 0);
   /// `label` names its purpose in the trace ("bucket 3").
   Pending start(const Call& call, std::string_view label = {});
   /// Runs the call and waits for it: for callers that have nothing else to do meanwhile. No other
@@ -188,6 +194,7 @@ class Axis {
   std::shared_ptr<Trace> trace_;
   std::string track_;
   Device* device_ = &host_device();
+  std::uint64_t engines_ = 0;         // that have a label
   std::shared_ptr<Streams> streams_;  // of the device; each from its first use on
 };
 
@@ -209,6 +216,14 @@ class CommunicatorAxis final : public Axis {
 
   Communicator& comm_;
 };
+
+/// The label of call `number` of an engine with `label`.
+std::uint16_t label_of(std::uint16_t label, std::uint64_t number);
+
+/// Runs `body`, this rank's part of a collective call of the engine `what`. If it throws, the other
+/// ranks of the axes (null: of none), which wait for this one, fail with its error.
+void or_abort(std::initializer_list<Axis*> axes, std::string_view what,
+              const std::function<void()>& body);
 
 /// A call with the arguments of all_reduce and its relatives.
 Call call_of(Collective collective, const void* in, void* out, std::size_t count, DataType type,

@@ -24,7 +24,8 @@ void InFlight::during(const Body& body) const {
   }
 }
 
-void InFlight::add(Axis& axis, const Call& call) {
+void InFlight::add(Axis& axis, Call call) {
+  call.label = label_;
   during([&] {
     if (overlaps_) {
       pending_.push_back(axis.start(call, what_));

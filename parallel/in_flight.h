@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,15 +14,15 @@ namespace tutti::parallel {
 class InFlight {
  public:
   /// `what` is put before errors, and names operations in the trace; it outlives this object, and
-  /// may change meanwhile. `overlaps`: the caller has other work meanwhile. Otherwise add() carries
-  /// calls out at once, which takes less time.
-  explicit InFlight(const std::string& what, bool overlaps = true)
-      : what_(what), overlaps_(overlaps) {}
+  /// may change meanwhile. `label` is that of the calls (Axis::new_label()). `overlaps`: the caller
+  /// has other work meanwhile. Otherwise add() carries calls out at once, which takes less time.
+  InFlight(const std::string& what, std::uint16_t label, bool overlaps = true)
+      : what_(what), label_(label), overlaps_(overlaps) {}
   ~InFlight();
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
-  void add(Axis& axis, const Call& call);
+  void add(Axis& axis, Call call);
   /// Throws the error of an operation, and adds `what` to it.
   void wait(std::size_t i);
   void wait();
@@ -31,6 +32,7 @@ class InFlight {
   void during(const Body& body) const;
 
   const std::string& what_;
+  const std::uint16_t label_;
   const bool overlaps_;
   std::vector<Pending> pending_;
 };

@@ -77,9 +77,9 @@ void DataParallel::begin_step() {
   if (!policy_.uneven_inputs && own_backwards_ == 1) return;
   backwards_.resize(static_cast<std::size_t>(axis_.size()));
   during(kBackwards, [&] {
-    backwards_pending_ = axis_.start(
-        call_of(Collective::all_gather, &own_backwards_, backwards_.data(), 1, DataType::uint64),
-        kBackwards);
+    backwards_pending_ = axis_.start(labelled(call_of(Collective::all_gather, &own_backwards_,
+                                                      backwards_.data(), 1, DataType::uint64)),
+                                     kBackwards);
   });
 }
 
@@ -106,7 +106,7 @@ void DataParallel::start_ready() {
 }
 
 void DataParallel::start(std::size_t b, int round) {
-  const Call call = reduced(b, [&] { return reduction_->prepare(b, round); });
+  const Call call = labelled(reduced(b, [&] { return reduction_->prepare(b, round); }));
   if (call.count == 0) return;
   during(b, [&] {
     const std::string label = axis_.trace() ? fmt::format("bucket {}", b) : "";
@@ -206,8 +206,9 @@ void DataParallel::check_results() {
     own[sizeof(first) + i / 8] |= static_cast<std::uint8_t>(1u << i % 8);
   }
   during("whose gradients are wrong", [&] {
-    axis_.run(call_of(Collective::all_gather, own.data(), all.data(), record, DataType::uint8),
-              "whose gradients are wrong");
+    axis_.run(
+        labelled(call_of(Collective::all_gather, own.data(), all.data(), record, DataType::uint8)),
+        "whose gradients are wrong");
   });
   if (policy_.unused == Unused::error) refuse_missing(all, record);
   if (policy_.check_finite) refuse_not_finite(all, record, bad);
@@ -274,8 +275,8 @@ bool DataParallel::learn_order() {
     }
   }
   during("the order of gradients", [&] {
-    axis_.run(call_of(Collective::broadcast, order_.data(), order_.data(), order_.size(),
-                      DataType::uint32),
+    axis_.run(labelled(call_of(Collective::broadcast, order_.data(), order_.data(), order_.size(),
+                               DataType::uint32)),
               "the order of gradients");
   });
   std::ranges::fill(known, std::uint8_t{0});

@@ -99,6 +99,7 @@ DataParallel::DataParallel(Axis& axis, std::vector<Parameter> parameters, DataPa
   std::vector<std::string> lines{text_of(policy_)};
   for (const Parameter& p : parameters_) lines.push_back(text_of(p));
   agree(axis_, "what is data parallel", lines);
+  label_ = axis_.new_label("data parallel");
   check(parameters_, policy_, axis_.device());
 
   std::vector<std::uint32_t> order(parameters_.size());

@@ -139,6 +139,10 @@ class DataParallel {
   void during(const What& what, const Body& body) const;
   template <class Body>
   auto reduced(std::size_t bucket, const Body& body) const;
+  Call labelled(Call call) const {
+    call.label = label_;
+    return call;
+  }
   std::string describe(std::size_t bucket) const;
   static std::string describe(const char* what) { return what; }
 
@@ -146,6 +150,7 @@ class DataParallel {
   const std::vector<Parameter> parameters_;
   const DataParallelPolicy policy_;
   const std::shared_ptr<MemoryPool> memory_;
+  std::uint16_t label_ = 0;
   BucketLayout layout_;
   std::shared_ptr<Buffer> flat_;
   std::unique_ptr<Reduction> reduction_;

@@ -86,6 +86,7 @@ Halo::Halo(Axis& axis, HaloShape shape)
       shape_(std::move(shape)),
       what_(fmt::format("halo '{}'", shape_.name)),
       layout_(agreed_layout(axis, what_, shape_)),
+      label_(axis.new_label(what_)),
       own_(layout_.input().box(axis.rank())),
       padded_(layout_.padded(axis.rank())),
       output_(layout_.output().box(axis.rank())),
@@ -215,6 +216,7 @@ void Halo::begin_dimension() {
                         part.count, shape_.type);
     call.peer = peer;
     call.sends = sends;
+    call.label = label_;
     during(part, sends ? "to" : "from", [&] {
       waiting_.push_back({&part, sends, axis_.start(call, what_)});
     });

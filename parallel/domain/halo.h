@@ -104,6 +104,7 @@ class Halo {
   const HaloShape shape_;
   const std::string what_;
   HaloLayout layout_;
+  const std::uint16_t label_;
   Box own_, padded_, output_, interior_;
   std::vector<Box> border_, beyond_;
   MemoryPool memory_;

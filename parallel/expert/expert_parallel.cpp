@@ -30,6 +30,7 @@ ExpertParallel::ExpertParallel(Axis& axis, ExpertShape shape, ExpertOptions opti
       memory_(MemoryPool::Reuse::no, axis.device()) {
   const std::string line = described(shape_, options_);
   agree(axis_, what_, {&line, 1});
+  label_ = axis_.new_label(what_);
   layer_math_of(axis_.device(), what_);
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what_, why));
@@ -150,7 +151,7 @@ void ExpertParallel::exchange_counts(const Routing& routing, const void* x, void
       out[r * words + 1 + l] = saved.waves_[l].sent[r];
     }
   }
-  InFlight(what_, false)
+  InFlight(what_, label_, false)
       .add(axis_, call_of(Collective::all_to_all, out.data(), in.data(), words, DataType::uint64));
   for (std::size_t r = 0; r < ranks; ++r) {
     if (in[r * words] == 0) continue;
@@ -178,14 +179,11 @@ void ExpertParallel::exchange_counts(const Routing& routing, const void* x, void
 
 void ExpertParallel::forward(const void* x, const Routing& routing, const Forward& experts, void* y,
                              Saved& saved) {
-  // Calls of other micro-batches, or of other layers, do not match: see Call::label. Few labels, as
-  // a communicator prepares the calls of each.
-  constexpr std::uint64_t kLabels = 4;
   saved.of_ = nullptr;
-  saved.label_ = static_cast<std::uint16_t>(1 + (mix(0, what_) + calls_++ % kLabels) % 2000);
+  saved.label_ = label_of(label_, calls_++);  // calls of other micro-batches do not match, either
   exchange_counts(routing, x, y, saved);
   Places places{};
-  or_abort([&] {
+  or_abort({&axis_}, what_, [&] {
     if (!experts) throw Error(ErrorCode::invalid_argument, what_ + ": experts is empty");
     places = {room(saved.results_, saved.choice_of_.size()),
               room(saved.rows_, saved.received_rows_), room(results_, saved.received_rows_)};
@@ -210,7 +208,7 @@ void ExpertParallel::backward(const void* dy, const Backward& experts, Saved& sa
   std::vector<double> products(rows), weights(rows);
   double* made = products.data();  // on the device
   Places places{};
-  or_abort([&] {
+  or_abort({&axis_}, what_, [&] {
     if (!experts) throw Error(ErrorCode::invalid_argument, what_ + ": experts is empty");
     if (saved.of_ != this) {
       throw Error(

@@ -160,14 +160,13 @@ class ExpertParallel {
   LayerMath& math() const { return *axis_.device().layer_math(); }
   /// Some rows, of those of the tokens.
   LayerMath::Chosen rows_of_tokens(const Saved& saved, std::size_t first, std::size_t count) const;
-  /// Aborts the axis if `body` throws, since others wait for this rank.
-  void or_abort(const std::function<void()>& body);
 
   Axis& axis_;
   const ExpertShape shape_;
   const ExpertOptions options_;
   const std::string what_;
   std::size_t local_ = 0, row_bytes_ = 0;
+  std::uint16_t label_ = 0;
   std::uint64_t calls_ = 0;  // of forward()
   MemoryPool memory_;
   Buffer results_, dresults_, travelling_, products_;

@@ -25,22 +25,6 @@ std::byte* ExpertParallel::room(Buffer& buffer, std::size_t rows) {
   return buffer.data();
 }
 
-void ExpertParallel::or_abort(const std::function<void()>& body) {
-  const auto give_up = [&](std::string_view why) {
-    axis_.abort(
-        fmt::format("rank {} failed in {}: {}", axis_.world_rank(axis_.rank()), what_, why));
-  };
-  try {
-    body();
-  } catch (const std::exception& e) {
-    give_up(e.what());
-    throw;
-  } catch (...) {
-    give_up("what was thrown is no std::exception");
-    throw;
-  }
-}
-
 void ExpertParallel::fill_wave(const Saved& saved, std::size_t wave, const Places& places,
                                const Fill& fill) const {
   const Saved::Wave& w = saved.waves_[wave];
@@ -101,19 +85,18 @@ void ExpertParallel::start_wave(InFlight& in_flight, const Saved& saved, std::si
   call.out_counts = back ? sent : received;
   call.in_offsets = back ? received_at : sent_at;
   call.out_offsets = back ? sent_at : received_at;
-  call.label = saved.label_;
   in_flight.add(axis_, call);
 }
 
 void ExpertParallel::travel(const Saved& saved, const Places& places, const Fill& fill,
                             const Work& work) {
   const bool overlaps = options_.overlap && local_ > 1;
-  InFlight there(what_, overlaps), back(what_, overlaps);
+  InFlight there(what_, saved.label_, overlaps), back(what_, saved.label_, overlaps);
   const auto dispatch = [&](std::size_t wave) {
     fill_wave(saved, wave, places, fill);
     start_wave(there, saved, wave, false, places);
   };
-  or_abort([&] {
+  or_abort({&axis_}, what_, [&] {
     for (std::size_t wave = 0; wave < local_ && overlaps; ++wave) dispatch(wave);
     for (std::size_t wave = 0; wave < local_; ++wave) {
       overlaps ? there.wait(wave) : dispatch(wave);

@@ -54,8 +54,14 @@ SharedGradients::SharedGradients(const SharedAxes& axes, std::vector<SharedParam
     tensor.push_back(line);
     if (p.tied) ends.push_back(line);
   }
-  if (axes_.tensor != nullptr) agree(*axes_.tensor, "what tensor-parallel ranks have", tensor);
-  if (axes_.ends != nullptr) agree(*axes_.ends, "what the first and the last stage share", ends);
+  if (axes_.tensor != nullptr) {
+    agree(*axes_.tensor, "what tensor-parallel ranks have", tensor);
+    tensor_label_ = axes_.tensor->new_label("shared gradients");
+  }
+  if (axes_.ends != nullptr) {
+    agree(*axes_.ends, "what the first and the last stage share", ends);
+    ends_label_ = axes_.ends->new_label("shared gradients");
+  }
   if (axes_.tensor != nullptr && axes_.ends != nullptr &&
       &axes_.tensor->device() != &axes_.ends->device()) {
     throw Error(
@@ -103,7 +109,7 @@ void SharedGradients::check_elements(Axis& axis, std::span<const Run> runs,
 /// One collective for all that are chosen, of each type: most of them are small.
 template <class Chosen>
 void SharedGradients::together(Axis& axis, std::span<const Run> runs, Collective collective,
-                               const char* label, const Chosen& chosen) {
+                               const char* what, const Chosen& chosen) {
   std::vector<bool> done(runs.size());
   for (std::size_t first = 0; first < runs.size(); ++first) {
     if (done[first] || !chosen(parameters_[first])) continue;
@@ -124,10 +130,12 @@ void SharedGradients::together(Axis& axis, std::span<const Run> runs, Collective
       at += run->count * size_of(type);
     }
     try {
-      axis.run(call_of(collective, all.data(), all.data(), count, type), label);
+      Call call = call_of(collective, all.data(), all.data(), count, type);
+      call.label = &axis == axes_.tensor ? tensor_label_ : ends_label_;
+      axis.run(call, what);
     } catch (const Error& e) {
       throw Error(e.code(),
-                  fmt::format("{} (from '{}' on): {}", label, parameters_[first].name, e.what()),
+                  fmt::format("{} (from '{}' on): {}", what, parameters_[first].name, e.what()),
                   e.rank());
     }
     const std::byte* from = all.data();

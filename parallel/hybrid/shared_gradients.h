@@ -93,7 +93,7 @@ class SharedGradients {
 
  private:
   template <class Chosen>
-  void together(Axis& axis, std::span<const Run> runs, Collective collective, const char* label,
+  void together(Axis& axis, std::span<const Run> runs, Collective collective, const char* what,
                 const Chosen& chosen);
   void check(std::span<const Run> runs) const;
   template <class Chosen>
@@ -102,6 +102,7 @@ class SharedGradients {
   const SharedAxes axes_;
   const std::vector<SharedParameter> parameters_;
   MemoryPool memory_;  // of the axes' device
+  std::uint16_t tensor_label_ = 0, ends_label_ = 0;
 };
 
 }  // namespace tutti::parallel

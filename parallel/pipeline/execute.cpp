@@ -35,6 +35,7 @@ class Executor::Impl {
   }
 
   std::uint64_t bytes_of_buffers() const { return buffers_.total(); }
+  void label_messages() { label_ = axis_.new_label("pipeline"); }
   void allocate() {
     buffers_.allocate();
     statistics.buffers = static_cast<std::size_t>(buffers_.total());
@@ -125,7 +126,7 @@ class Executor::Impl {
         if (before != Messages::kNone && messages_[before].receiver.action > done_) break;
         const std::span<std::byte> buffer = buffers_.of(m);
         buffers_.pending(m) =
-            axis_.recv(buffer.data(), buffer.size(), DataType::uint8, m.sender.rank);
+            axis_.recv(buffer.data(), buffer.size(), DataType::uint8, m.sender.rank, label_);
         count(statistics.received, buffer);
       }
     }
@@ -148,7 +149,7 @@ class Executor::Impl {
     if (m.local()) return;
     const std::span<std::byte> buffer = buffers_.of(m);
     buffers_.pending(m) =
-        axis_.send(buffer.data(), buffer.size(), DataType::uint8, m.receiver.rank);
+        axis_.send(buffer.data(), buffer.size(), DataType::uint8, m.receiver.rank, label_);
     count(statistics.sent, buffer);
   }
   static void count(Statistics::Count& c, std::span<std::byte> buffer) {
@@ -223,6 +224,7 @@ class Executor::Impl {
 
   Axis& axis_;
   const int rank_;
+  std::uint16_t label_ = 0;
   const Schedule s_;
   const Stages stages_;
   const Messages messages_;
@@ -244,6 +246,7 @@ Executor::Executor(Axis& axis, const Schedule& schedule, std::vector<std::size_t
         return impl_->bytes_of_buffers();
       },
       [&] { impl_->allocate(); });
+  impl_->label_messages();  // where all ranks have made one
 }
 Executor::Executor(Executor&&) noexcept = default;
 Executor::~Executor() = default;

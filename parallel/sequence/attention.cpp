@@ -42,6 +42,16 @@ template <class... Arguments>
       fmt::format("{}: {}", what, fmt::format(text, std::forward<Arguments>(arguments)...)));
 }
 
+Agreement all_ranks(const std::string& what, const AttentionAxes& axes) {
+  if (axes.heads == nullptr && axes.keys == nullptr) refuse(what, "it needs an axis");
+  if (axes.heads == nullptr) return *axes.keys;
+  try {
+    return {*axes.heads, axes.keys};
+  } catch (const Error& e) {
+    refuse(what, "{}", e.what());
+  }
+}
+
 /// The same on all ranks, once they have compared their settings.
 void check(const std::string& what, const AttentionShape& s, const AttentionOptions& options,
            std::size_t heads_ranks, std::size_t keys_ranks) {
@@ -153,11 +163,11 @@ class ContextParallelAttention::Impl {
       : what_(fmt::format("attention '{}'", shape.name)),
         shape_(completed(shape)),
         pool_(MemoryPool::Reuse::yes, device_of(axes)) {
-    if (axes.heads == nullptr && axes.keys == nullptr) refuse(what_, "it needs an axis");
-    const Agreement ranks =
-        axes.heads == nullptr ? Agreement(*axes.keys) : Agreement(*axes.heads, axes.keys);
+    const Agreement ranks = all_ranks(what_, axes);
     const std::string line = described(shape_, options, kernel);
     agree(ranks, what_, {&line, 1});
+    axes_ = axes;
+    if (axes.heads != nullptr) heads_label_ = axes.heads->new_label(what_);
     layer_math_of(pool_.device(), what_);
     if (axes.heads != nullptr && axes.keys != nullptr &&
         &axes.heads->device() != &axes.keys->device()) {
@@ -201,9 +211,11 @@ class ContextParallelAttention::Impl {
 
   void forward(const void* q, const void* k, const void* v, void* out, Saved& saved) {
     saved = {};
-    pool_.device().check_memory(
-        what_, {{"q", q, rows_}, {"k", k, rows_}, {"v", v, rows_}, {"out", out, rows_}});
-    saved.memory_ = pool_.allocate(saved_bytes());
+    or_abort({axes_.heads, axes_.keys}, what_, [&] {
+      pool_.device().check_memory(
+          what_, {{"q", q, rows_}, {"k", k, rows_}, {"v", v, rows_}, {"out", out, rows_}});
+      saved.memory_ = pool_.allocate(saved_bytes());
+    });
     Workspace workspace(saved.memory_.data());
     if (!ulysses_) {
       void* const lse = workspace.take(blocks_->lse_bytes(blocks_->layout().rows));
@@ -228,13 +240,15 @@ class ContextParallelAttention::Impl {
   }
 
   void backward(const void* dout, const Saved& saved, void* dq, void* dk, void* dv) {
-    if (saved.of_ != this || !saved.memory_) {
-      throw Error(
-          ErrorCode::invalid_usage,
-          fmt::format("{}: the backward of no forward; pass what a forward has saved", what_));
-    }
-    pool_.device().check_memory(
-        what_, {{"dout", dout, rows_}, {"dq", dq, rows_}, {"dk", dk, rows_}, {"dv", dv, rows_}});
+    or_abort({axes_.heads, axes_.keys}, what_, [&] {
+      if (saved.of_ != this || !saved.memory_) {
+        throw Error(
+            ErrorCode::invalid_usage,
+            fmt::format("{}: the backward of no forward; pass what a forward has saved", what_));
+      }
+      pool_.device().check_memory(
+          what_, {{"dout", dout, rows_}, {"dq", dq, rows_}, {"dk", dk, rows_}, {"dv", dv, rows_}});
+    });
     BackwardTensors t{.q = saved.q_,
                       .keys = {saved.k_, saved.v_},
                       .out = saved.out_,
@@ -302,13 +316,15 @@ class ContextParallelAttention::Impl {
   template <class Start>
   void exchange(const char* of, const Start& start) const {
     const std::string where = fmt::format("{}, {}", what_, of);
-    InFlight in_flight(where);
+    InFlight in_flight(where, heads_label_);
     start(in_flight);
     in_flight.wait();
   }
 
   const std::string what_;
   const AttentionShape shape_;
+  AttentionAxes axes_;
+  std::uint16_t heads_label_ = 0;
   std::size_t rows_ = 0, first_ = 0;
   bool gathers_ = false;
   MemoryPool pool_;

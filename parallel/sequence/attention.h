@@ -34,7 +34,7 @@
 
 namespace tutti::parallel::sequence {
 
-/// Either may be null. They cross, as axes of a mesh do, and outlive the engine.
+/// Either may be null. They cross, as two dimensions of a mesh do, and outlive the engine.
 struct AttentionAxes {
   Axis* heads = nullptr;
   Axis* keys = nullptr;
@@ -82,9 +82,9 @@ class ContextParallelAttention {
 
   /// Collective over both axes. If ranks differ, all throw Error(mismatch). All throw
   /// Error(invalid_argument), with the layer and the sizes, if the ranks do not divide the sequence
-  /// (in zigzag order, two chunks for each rank), if kv_heads does not divide heads, if the heads
-  /// axis has more ranks than there are heads, or if the ranks of a host together have not the
-  /// memory that calls need.
+  /// (in zigzag order, two chunks for each rank), if the axes do not cross, if kv_heads does not
+  /// divide heads, if the heads axis has more ranks than there are heads, or if the ranks of a host
+  /// together have not the memory that calls need.
   ContextParallelAttention(AttentionAxes axes, AttentionShape shape, Kernel kernel,
                            AttentionOptions options = {});
   ~ContextParallelAttention();
@@ -97,8 +97,8 @@ class ContextParallelAttention {
 
   // Collective. Memory of the axes' device, in the layout of kernel.h; q, out and their gradients
   // have rows() x batch x heads x dim elements, k, v and theirs rows() x batch x kv_heads x dim.
-  // One thread at a time. If the kernel throws, all ranks of both axes throw Error(aborted), which
-  // says so.
+  // One thread at a time. If a rank throws, because its kernel does or its arguments are refused,
+  // all ranks of both axes throw Error(aborted), which says so.
   /// Without a heads axis (of more than one rank), `saved` refers to q, k, v and out: they have to
   /// stay there until the backward. With one, it has its own.
   void forward(const void* q, const void* k, const void* v, void* out, Saved& saved);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,7 @@ class BlockAttention {
                  Block shape, Kernel kernel, MemoryPool& memory)
       : what_(std::move(what)),
         axis_(axis),
+        label_(axis == nullptr ? std::uint16_t{0} : axis->new_label(what_)),
         job_(std::move(job)),
         layout_(layout),
         shape_(shape),
@@ -117,6 +119,7 @@ class BlockAttention {
 
   const std::string what_;
   Axis* const axis_;
+  const std::uint16_t label_;
   const std::vector<Axis*> job_;
   const SequenceLayout layout_;
   const Block shape_;

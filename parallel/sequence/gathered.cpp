@@ -68,7 +68,7 @@ void BlockAttention::for_each_chunk(DataType of, const Copy& copy) const {
 void BlockAttention::gather(ConstantKeys own, Keys staged, Keys all) const {
   const std::string where = fmt::format("{}, the gathering of keys", what_);
   {
-    InFlight in_flight(where);
+    InFlight in_flight(where, label_);
     const std::size_t count = layout_.rows * key_row();
     in_flight.add(*axis_, call_of(Collective::all_gather, own.k, staged.k, count, type()));
     in_flight.add(*axis_, call_of(Collective::all_gather, own.v, staged.v, count, type()));
@@ -89,7 +89,7 @@ void BlockAttention::reduce(Keys sums, Keys staged, Keys own) const {
     });
   }
   const std::string where = fmt::format("{}, the reduction of keys' gradients", what_);
-  InFlight in_flight(where);
+  InFlight in_flight(where, label_);
   const std::size_t count = layout_.rows * key_row();
   in_flight.add(*axis_, call_of(Collective::reduce_scatter, staged.k, own.k, count, sum_type()));
   in_flight.add(*axis_, call_of(Collective::reduce_scatter, staged.v, own.v, count, sum_type()));

@@ -12,8 +12,8 @@ namespace {
 /// A rank's two tensors on their way to the next rank, while those of the previous one come.
 class Hop {
  public:
-  Hop(Axis& axis, const std::string& where, std::size_t count, DataType type)
-      : axis_(axis), count_(count), type_(type), sent_(where), received_(where) {}
+  Hop(Axis& axis, const std::string& where, std::uint16_t label, std::size_t count, DataType type)
+      : axis_(axis), count_(count), type_(type), sent_(where, label), received_(where, label) {}
 
   void send(ConstantKeys from) {
     const int next = (axis_.rank() + 1) % axis_.size();
@@ -99,7 +99,7 @@ void BlockAttention::ring_forward(const ForwardTensors& t) const {
   }
   const Allocated<ForwardBuffers> b(*this, memory_);
   std::string where;
-  Hop hop(*axis_, where, layout_.rows * key_row(), type());
+  Hop hop(*axis_, where, label_, layout_.rows * key_row(), type());
   const std::size_t count = layout_.rows * query_row();
   void* const sum = narrow() ? b->sum : t.out;
   ConstantKeys keys = t.keys;
@@ -157,7 +157,8 @@ void BlockAttention::ring_backward(const BackwardTensors& t) const {
   };
 
   std::string where;
-  Hop keys_hop(*axis_, where, key_count, type()), sums_hop(*axis_, where, key_count, sum_type());
+  Hop keys_hop(*axis_, where, label_, key_count, type()),
+      sums_hop(*axis_, where, label_, key_count, sum_type());
   ConstantKeys keys = t.keys;
   for (int step = 0; step < ranks; ++step) {
     where = place(*this, "backward", step);

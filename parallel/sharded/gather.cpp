@@ -40,11 +40,12 @@ void Gathering::start(UnitState& u) {
 void Gathering::start_gather(UnitState& u, Axis& axis, const std::byte* from, std::byte* to,
                              std::size_t count) {
   const DataType type = state_.policy.precision.compute;
-  if (!state_.policy.gather_eight_bits) {
-    u.gathers.push_back(
-        axis.start(call_of(Collective::all_gather, from, to, count, type), u.unit.name));
-    return;
-  }
+  const auto gather = [&](const void* in, void* out, std::size_t elements, DataType of) {
+    Call call = call_of(Collective::all_gather, in, out, elements, of);
+    call.label = state_.label;
+    u.gathers.push_back(axis.start(call, u.unit.name));
+  };
+  if (!state_.policy.gather_eight_bits) return gather(from, to, count, type);
   const std::size_t bytes = compressed_bytes(type, count);
   const auto ranks = static_cast<std::size_t>(axis.size());
   std::byte* all = u.compressed.data();
@@ -53,8 +54,7 @@ void Gathering::start_gather(UnitState& u, Axis& axis, const std::byte* from, st
   std::byte* const own = all + static_cast<std::size_t>(axis.rank()) * bytes;
   compress(type, from, own, count);
   u.arriving.push_back({all, to, count, ranks});
-  u.gathers.push_back(
-      axis.start(call_of(Collective::all_gather, own, all, bytes, DataType::uint8), u.unit.name));
+  gather(own, all, bytes, DataType::uint8);
 }
 
 void Gathering::start_from_shards(UnitState& u) {

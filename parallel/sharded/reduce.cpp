@@ -29,6 +29,7 @@ Call GradientReduction::call_for(Collective collective, const void* in, void* ou
                                  std::size_t count) const {
   Call call = call_of(collective, in, out, count, state_.policy.precision.reduce, op());
   call.compressed = state_.policy.reduce_eight_bits.has_value();
+  call.label = state_.label;
   return call;
 }
 

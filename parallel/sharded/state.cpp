@@ -11,7 +11,11 @@
 namespace tutti::parallel {
 
 State::State(std::vector<Unit> declared, const Policy& p, const ShardedAxes& a)
-    : policy(p), axes(a), device(axes.shard->device()), memory(MemoryPool::Reuse::yes, device) {
+    : policy(p),
+      axes(a),
+      device(axes.shard->device()),
+      memory(MemoryPool::Reuse::yes, device),
+      label(axes.shard->new_label("sharded data parallel")) {
   const auto ranks = static_cast<std::size_t>(axes.shard->size());
   for (const Unit& unit : declared) {
     UnitState& u = units.emplace_back(unit, policy, ranks);

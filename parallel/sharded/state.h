@@ -70,8 +70,9 @@ struct State {
 
   const Policy policy;
   const ShardedAxes axes;
-  Device& device;     // of the axes
-  MemoryPool memory;  // before all buffers
+  Device& device;             // of the axes
+  MemoryPool memory;          // before all buffers
+  const std::uint16_t label;  // of calls on all axes
   std::vector<UnitState> units;
   std::size_t parameters = 0, gathered = 0, full = 0, shard = 0;  // elements
 

@@ -66,7 +66,7 @@ void ColumnParallelLinear::forward(const void* x, std::size_t rows, LinearConsta
     std::byte* const buffer = gathered != nullptr && options_.pieces <= 1
                                   ? nullptr
                                   : grown(gathered_, inputs.bytes(), memory_);
-    gather_rows(axis_, what_, inputs, x, gathered, buffer, use);
+    gather_rows(mapper_, inputs, x, gathered, buffer, use);
   } else {
     use(x, 0, rows);
   }
@@ -98,7 +98,7 @@ void ColumnParallelLinear::backward(const void* dy, const void* x, std::size_t r
   }
   const Rows inputs{rows, shape_.in, type, options_.pieces};
   const bool overlaps = options_.pieces > 1 || gradients.weight != nullptr;
-  InFlight gathers(what_), reductions(what_, overlaps);
+  InFlight gathers(what_, mapper_.label()), reductions(what_, mapper_.label(), overlaps);
   const void* whole = options_.sequence ? gathered : x;
   if (options_.sequence) share_of(axis_, what_, "rows", rows);
   if (whole == nullptr && gradients.weight != nullptr) {

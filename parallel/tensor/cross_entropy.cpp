@@ -37,13 +37,14 @@ LayerMath::Logits VocabularyCrossEntropy::logits_of(const void* logits,
 }
 
 void VocabularyCrossEntropy::reduce(std::vector<double>& values, ReduceKind kind,
-                                    const char* label) {
+                                    const char* place) {
   try {
-    axis_.run(call_of(Collective::all_reduce, values.data(), values.data(), values.size(),
-                      DataType::float64, kind),
-              label);
+    Call call = call_of(Collective::all_reduce, values.data(), values.data(), values.size(),
+                        DataType::float64, kind);
+    call.label = label_;
+    axis_.run(call, place);
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}, {}: {}", what_, label, error.what()), error.rank());
+    throw Error(error.code(), fmt::format("{}, {}: {}", what_, place, error.what()), error.rank());
   }
 }
 

@@ -25,16 +25,17 @@ std::size_t pieces_of(std::size_t count, std::size_t wanted) {
 
 }  // namespace
 
-void gather_rows(Axis& axis, const std::string& what, const Rows& rows, const void* in, void* whole,
+void gather_rows(const Mapper& mapper, const Rows& rows, const void* in, void* whole,
                  std::byte* buffer,
                  const std::function<void(const void*, std::size_t, std::size_t)>& use) {
+  Axis& axis = mapper.axis();
   const auto ranks = static_cast<std::size_t>(axis.size());
   const auto rank = static_cast<std::size_t>(axis.rank());
   const std::size_t own = rows.count / ranks, row = rows.width * size_of(rows.type);
   const std::size_t pieces = pieces_of(own, rows.pieces);
   // A single piece comes in the order of the whole.
   std::byte* const target = pieces == 1 && whole != nullptr ? at(whole, 0) : buffer;
-  InFlight in_flight(what);
+  InFlight in_flight(mapper.what(), mapper.label());
   for (std::size_t k = 0; k < pieces; ++k) {
     const Piece piece = piece_of(own, pieces, k);
     in_flight.add(axis,

@@ -23,12 +23,11 @@ struct Rows {
   std::size_t bytes() const { return count * width * size_of(type); }
 };
 
-/// All-gathers `in`, the rank's slice, and calls `use(rows, first, count)` with some rows of the
-/// whole at a time, this rank's rows first. If `whole` is not null, the whole lies there
-/// afterwards; else it does in `buffer`, in some order.
+/// All-gathers `in`, the rank's slice, on the mapper's axis, and calls `use(rows, first, count)`
+/// with some rows of the whole at a time, this rank's rows first. If `whole` is not null, the whole
+/// lies there afterwards; else it does in `buffer`, in some order.
 void gather_rows(
-    Axis& axis, const std::string& what, const Rows& rows, const void* in, void* whole,
-    std::byte* buffer,
+    const Mapper& mapper, const Rows& rows, const void* in, void* whole, std::byte* buffer,
     const std::function<void(const void* rows, std::size_t first, std::size_t count)>& use);
 
 /// Calls `make(rows, first, count)`, to write some of the matrix's rows at a time, and starts their

@@ -36,7 +36,10 @@ std::size_t share_of(const Axis& axis, std::string_view what, std::string_view d
 }
 
 Mapper::Mapper(Axis& axis, std::string what)
-    : axis_(axis), what_(std::move(what)), memory_(MemoryPool::Reuse::no, axis.device()) {}
+    : axis_(axis),
+      what_(std::move(what)),
+      label_(axis.new_label(what_)),
+      memory_(MemoryPool::Reuse::no, axis.device()) {}
 
 std::byte* Mapper::scratch(std::size_t bytes) {
   if (scratch_.size() < bytes) {
@@ -49,7 +52,9 @@ std::byte* Mapper::scratch(std::size_t bytes) {
 void Mapper::run(Collective collective, const void* in, void* out, std::size_t count,
                  DataType type) {
   try {
-    axis_.run(call_of(collective, in, out, count, type), what_);
+    Call call = call_of(collective, in, out, count, type);
+    call.label = label_;
+    axis_.run(call, what_);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}, {}: {}", what_, name(collective), error.what()),
                 error.rank());

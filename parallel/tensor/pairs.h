@@ -47,7 +47,8 @@ struct Extent {
 /// lie one after the other (outer > 1), it rearranges them in memory of its own, which it keeps.
 class Mapper {
  public:
-  /// `what` appears in errors and in the trace: "linear 'mlp.up'".
+  /// `what` appears in errors and in the trace: "linear 'mlp.up'". Made in the same order on all
+  /// ranks of the axis, as its calls have a label (Axis::new_label()).
   explicit Mapper(Axis& axis, std::string what = "tensor parallel");
 
   /// in: all of it (none, all_reduce, split, reduce_scatter) or this rank's slice (all_gather).
@@ -64,6 +65,7 @@ class Mapper {
 
   Axis& axis() const { return axis_; }
   const std::string& what() const { return what_; }
+  std::uint16_t label() const { return label_; }
   MemoryUse memory() const { return memory_.total(); }
 
  private:
@@ -74,6 +76,7 @@ class Mapper {
 
   Axis& axis_;
   const std::string what_;
+  const std::uint16_t label_;
   MemoryPool memory_;
   Buffer scratch_;
 };

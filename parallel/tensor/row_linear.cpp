@@ -58,7 +58,7 @@ void RowParallelLinear::forward(const void* x, std::size_t rows, LinearConstants
                .transpose_b = true,
                .c = to});
   };
-  InFlight reductions(what_, options_.pieces > 1);
+  InFlight reductions(what_, mapper_.label(), options_.pieces > 1);
   std::size_t mine = rows;
   if (options_.sequence) {
     mine = share_of(axis_, what_, "rows", rows);
@@ -111,7 +111,7 @@ void RowParallelLinear::backward(const void* dy, const void* x, std::size_t rows
     std::byte* const gathered = grown(gathered_, outputs.bytes(), memory_);
     std::byte* const buffer =
         options_.pieces <= 1 ? nullptr : grown(pieces_, outputs.bytes(), memory_);
-    gather_rows(axis_, what_, outputs, dy, gathered, buffer, use);
+    gather_rows(mapper_, outputs, dy, gathered, buffer, use);
     whole = gathered;
   } else {
     use(dy, 0, rows);

@@ -98,6 +98,7 @@ VocabularyCrossEntropy::VocabularyCrossEntropy(Axis& axis, std::string name, std
       options_(options),
       vocabulary_(
           agreed(axis, what_, tokens, options.multiple,
-                 fmt::format("{}, ignore_index {}", tutti::name(type), options.ignore_index))) {}
+                 fmt::format("{}, ignore_index {}", tutti::name(type), options.ignore_index))),
+      label_(axis.new_label(what_)) {}
 
 }  // namespace tutti::parallel::tensor

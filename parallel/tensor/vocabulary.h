@@ -108,13 +108,14 @@ class VocabularyCrossEntropy {
   void check(std::span<const Token> targets) const;
   LayerMath& math() const { return *axis_.device().layer_math(); }
   LayerMath::Logits logits_of(const void* logits, std::span<const Token> targets) const;
-  void reduce(std::vector<double>& values, ReduceKind kind, const char* label);
+  void reduce(std::vector<double>& values, ReduceKind kind, const char* place);
 
   Axis& axis_;
   const std::string what_;
   const DataType type_;
   const CrossEntropyOptions options_;
   Vocabulary vocabulary_;
+  const std::uint16_t label_;
 };
 
 }  // namespace tutti::parallel::tensor

@@ -2,6 +2,7 @@
 // that fail: with a typed error, on all ranks, that says what and where.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -152,6 +153,58 @@ TEST(SequenceErrors, AKernelThatFailsFailsOnAllRanks) {
       });
     }
   }
+}
+
+// Others wait for a rank whose call is refused: they hear why.
+TEST(SequenceErrors, ARankAloneThatIsRefusedFailsOnAllRanks) {
+  for (const bool in_backward : {false, true}) {
+    for (const bool of_heads : {false, true}) {
+      Options options;
+      options.timeout = std::chrono::seconds(20);
+      run_thread_ranks(2, options, [&](Communicator& comm) {
+        CommunicatorAxis axis(comm);
+        ContextParallelAttention layer(
+            {.heads = of_heads ? &axis : nullptr, .keys = of_heads ? nullptr : &axis},
+            {.name = "block3", .sequence = 8, .heads = 2, .dim = 2}, plain_kernel());
+        std::vector<float> q(16), out(16), dq(16), dk(16), dv(16);
+        ContextParallelAttention::Saved saved;
+        const bool refused = comm.rank() == 1;
+        const float* const keys = refused && !in_backward ? nullptr : q.data();
+        const Error e = error_of([&] {
+          layer.forward(q.data(), keys, q.data(), out.data(), saved);
+          if (refused) saved = {};
+          layer.backward(q.data(), saved, dq.data(), dk.data(), dv.data());
+        });
+        const std::string why = in_backward ? "the backward of no forward" : "k is null";
+        EXPECT_CONTAINS(e, "attention 'block3': " + why);
+        if (refused) {
+          EXPECT_EQ(e.code(), in_backward ? ErrorCode::invalid_usage : ErrorCode::invalid_argument);
+        } else {
+          EXPECT_EQ(e.code(), ErrorCode::aborted) << e.what();
+          EXPECT_CONTAINS(e, "rank 1 failed in attention 'block3'");
+        }
+      });
+    }
+  }
+}
+
+TEST(SequenceErrors, AxesThatDoNotCrossAreRefused) {
+  run_thread_ranks(4, [](Communicator& comm) {
+    Mesh mesh(comm, {{"ring", 2}, {"heads", 2}}, {{"ring", "heads"}});
+    const AttentionShape shape{.name = "block3", .sequence = 16, .heads = 4, .dim = 2};
+    const auto error_of_axes = [&](Axis& heads, Axis& keys) {
+      return error_of([&] {
+        ContextParallelAttention({.heads = &heads, .keys = &keys}, shape, plain_kernel());
+      });
+    };
+    Axis &ring = mesh.axis("ring"), &both = mesh.axis({"ring", "heads"});
+    expect_refused(error_of_axes(ring, ring),
+                   "the axes 'ring' and 'ring' have more ranks in common");
+    expect_refused(error_of_axes(ring, both), "the axes 'ring' and 'ring x heads' have more ranks");
+    CommunicatorAxis unnamed(comm);
+    expect_refused(error_of_axes(unnamed, unnamed), "the axes one and one have more ranks");
+    ContextParallelAttention({&mesh.axis("heads"), &ring}, shape, plain_kernel());  // as ever
+  });
 }
 
 // Without a message that could fail, what a forward has left is all that the backward sees.
