@@ -19,25 +19,36 @@ class ThreadFloatEnvironment {
   explicit ThreadFloatEnvironment(int which) {
     std::fegetenv(&before_);
     if (which % 4 == 2) std::fesetround(FE_TOWARDZERO);
-    if (which % 4 == 1 || which % 4 == 2) flush_subnormals();
     if (which % 4 == 3) feenableexcept(FE_INVALID);
+#if defined(__x86_64__)
+    if (which % 4 == 1 || which % 4 == 2) _mm_setcsr(_mm_getcsr() | 0x8040);
+#elif defined(__aarch64__)
+    if (which % 4 == 1 || which % 4 == 2) {
+      asm volatile("msr fpcr, %0" : : "r"(control() | std::uint64_t{1} << 24));
+    }
+#endif
+    mine_ = control();
   }
   ~ThreadFloatEnvironment() { std::fesetenv(&before_); }
   ThreadFloatEnvironment(const ThreadFloatEnvironment&) = delete;
   ThreadFloatEnvironment& operator=(const ThreadFloatEnvironment&) = delete;
 
+  /// Whether the thread still has it.
+  bool is_there() const { return control() == mine_; }
+
  private:
-  static void flush_subnormals() {
+  static std::uint64_t control() {
+    std::uint64_t value = 0;
 #if defined(__x86_64__)
-    _mm_setcsr(_mm_getcsr() | 0x8040);
+    value = _mm_getcsr() & ~0x3FU;  // without the flags of what has happened
 #elif defined(__aarch64__)
-    std::uint64_t control;
-    asm volatile("mrs %0, fpcr" : "=r"(control));
-    asm volatile("msr fpcr, %0" : : "r"(control | std::uint64_t{1} << 24));
+    asm volatile("mrs %0, fpcr" : "=r"(value));
 #endif
+    return value;
   }
 
   std::fenv_t before_{};
+  std::uint64_t mine_ = 0;
 };
 
 }  // namespace tutti::test

@@ -145,6 +145,7 @@ TEST(SemanticsNumbers, DoNotDependOnTheThreadsFloatingPointEnvironment) {
     cases.run = [&](Communicator& c, const Call& call) {
       const ThreadFloatEnvironment other(c.rank() + 1);
       started ? c.start(call).wait() : c.run(call);
+      EXPECT_TRUE(other.is_there());
     };
     for (const bool invariant : {false, true}) {
       Options options;
