@@ -51,6 +51,7 @@ TEST(DataParallel, ARefusalOfOneRankIsEverybodys) {
   });
 }
 
+// semantics.md: E2
 TEST(DataParallel, NamesMissingGradientsOnAllRanks) {
   constexpr int kRanks = 4;
   for (const bool power_sgd : {false, true}) {
@@ -102,6 +103,7 @@ TEST(DataParallel, AsksNobodyWhereNaNIsTheModels) {
   });
 }
 
+// semantics.md: E2
 TEST(DataParallel, TakesMissingGradientsForZero) {
   constexpr int kRanks = 3;
   run_thread_ranks(kRanks, [](Communicator& comm) {
