@@ -222,7 +222,7 @@ bench: packages build/build.ninja
 # Configures again, because the peers may have been installed just now.
 compare:
 	@cmake/packages.sh build test peers
-	@bench/peers/newest.sh build/peers || echo "without the newest MPIs, which could not be installed"
+	@laboratory/peers/newest.sh build/peers || echo "without the newest MPIs, which could not be installed"
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@build/bin/tutti compare $(DEMO_COLLECTIVES) -n 2

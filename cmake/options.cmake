@@ -68,8 +68,8 @@ function(tutti_alone target)
     SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# tutti_precompile(target kind headers...): where they are wanted. Targets of one kind, which are all
-# compiled with the same options, share theirs; a file that they do not fit does without.
+# tutti_precompile(target kind headers...): where they are wanted. Targets of one kind share those of the first
+# one: so all have its options, and its definitions (the compiler warns of a file that they do not fit).
 function(tutti_precompile target kind)
   tutti_wants(${TUTTI_PCH} wanted)
   if(NOT wanted)
@@ -111,9 +111,21 @@ endfunction()
 
 # tutti_program(target): a program that is installed, and finds the library beside it.
 function(tutti_program target)
-  file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+  tutti_install_program(${target} bin ${CMAKE_INSTALL_BINDIR})
+endfunction()
+
+# tutti_inner_program(target): one that users do not start themselves, as `tutti` does: ../libexec/tutti, seen
+# from its folder.
+cmake_path(GET CMAKE_INSTALL_BINDIR PARENT_PATH TUTTI_LIBEXEC)
+cmake_path(APPEND TUTTI_LIBEXEC libexec/tutti)
+function(tutti_inner_program target)
+  tutti_install_program(${target} libexec/tutti ${TUTTI_LIBEXEC})
+endfunction()
+
+function(tutti_install_program target in_build installed)
+  file(RELATIVE_PATH libraries /${installed} /${CMAKE_INSTALL_LIBDIR})
   set_target_properties(${target} PROPERTIES
-    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin
-    INSTALL_RPATH $ORIGIN/${lib_from_bin})
-  install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${in_build}
+    INSTALL_RPATH $ORIGIN/${libraries})
+  install(TARGETS ${target} RUNTIME DESTINATION ${installed})
 endfunction()

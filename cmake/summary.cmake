@@ -20,7 +20,7 @@ message(STATUS "Tutti ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${kind} library, 
 message(STATUS "  sanitizers   ${sanitizers}")
 message(STATUS "  libnccl.so.2 ${TUTTI_NCCL}")
 message(STATUS "  tests        ${TUTTI_BUILD_TESTS}")
-message(STATUS "  peers        ${peers} (`tutti compare`; see docs/comparing.md)")
+message(STATUS "  laboratory   ${TUTTI_LABORATORY} (docs/laboratory.md), with the peers ${peers}")
 message(STATUS "  cuda         ${TUTTI_CUDA_STATE} (see docs/gpu-status.md)")
 message(STATUS "  verbs        ${TUTTI_VERBS_STATE}")
 message(STATUS "  ucx          ${TUTTI_UCX_STATE}")

@@ -1,11 +1,14 @@
 // --hosts: the host of each rank, for the commands that look at plans.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "collectives/model/domains.h"
+
+namespace CLI {
+class App;
+}
 
 namespace tutti {
 

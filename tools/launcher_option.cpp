@@ -1,9 +1,10 @@
 #include "tools/launcher_option.h"
 
+#include <CLI/CLI.hpp>
 #include <sstream>
 
 #include "core/error.h"
-#include "core/proc.h"
+#include "tools/command_line/programs.h"
 
 namespace tutti {
 
@@ -28,7 +29,7 @@ std::vector<std::string> LauncherOption::connect() const {
 }
 
 std::string LauncherOption::tutti() const {
-  return tutti_.empty() ? own_program().string() : tutti_;
+  return tutti_.empty() ? tutti_program().string() : tutti_;
 }
 
 }  // namespace tutti

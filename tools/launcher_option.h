@@ -1,9 +1,12 @@
 // --launcher and --tutti: how a command reaches other hosts, and what it runs there.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace tutti {
 
@@ -17,7 +20,7 @@ class LauncherOption {
   std::vector<std::string> connect() const;
   /// ssh hands its command to a shell.
   bool is_ssh() const { return launcher_.empty(); }
-  /// Where this program is on the other hosts.
+  /// Where `tutti` is on the other hosts.
   std::string tutti() const;
 
  private:

@@ -1,7 +1,6 @@
 // The plan of a `tutti plan` command: an algorithm's, for a number of ranks, or a file's.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
@@ -9,6 +8,11 @@
 #include "collectives/algorithms.h"
 #include "collectives/plan.h"
 #include "tools/hosts_option.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace tutti {
 

@@ -1,161 +1,122 @@
-// The `tutti` command: plans, pipeline schedules, settings, the start of ranks, comparisons, and
-// what calls cost, each a subcommand.
-//
-// Exit status: 0 success; 1 the answer is no (a plan is not proved) or something failed; 2 the
-// command was used wrongly. `tutti run` returns the status of the ranks it ran.
+// The `tutti` command: starts the ranks of a program (`tutti run`), lists the other commands, and
+// hands over to them. Each of those is a program of its own (command_line/programs.h), which takes
+// this process's place: its exit status is theirs, and so are the signals.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
+#include <cstring>
 #include <exception>
-#include <memory>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "bench/command_line.h"
-#include "core/error.h"
-#include "core/nearest.h"
-#include "core/settings.h"
-#include "tools/compare/compare.h"
-#include "tools/doctor/doctor.h"
-#include "tools/measure/calibrate.h"
-#include "tools/plan_command.h"
-#include "tools/predict/estimate.h"
-#include "tools/predict/explain.h"
-#include "tools/predict/predict.h"
-#include "tools/run/agent_command.h"
+#include "tools/command_line/command.h"
+#include "tools/command_line/programs.h"
+#include "tools/run/remote_agent.h"
 #include "tools/run/run.h"
-#include "tools/schedule_command.h"
-#include "tools/top/command.h"
-#include "tools/topo.h"
 
 namespace tutti {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kBadUsage = 2;
+/// Becomes the program of `words[1]`, with the words that follow. Returns only where it cannot: the
+/// exit status.
+int hand_over(const std::filesystem::path& program, std::vector<const char*> words) {
+  words.erase(words.begin());
+  const std::string name = program.filename();
+  words.front() = name.c_str();
+  words.push_back(nullptr);
+  ::execv(program.c_str(), const_cast<char* const*>(words.data()));
+  fmt::print(stderr, "tutti: cannot start {}: {}\n", program.string(), std::strerror(errno));
+  return kFailed;
+}
 
-void print_settings() {
-  for (const Setting& s : settings()) {
-    const char* value = std::getenv(std::string(s.name).c_str());
-    if (!s.section.empty()) {
-      fmt::print("{}--- {}\n", s.name == settings().front().name ? "" : "\n", s.section);
+constexpr std::array<std::string_view, 4> kBuiltIn{"run", "run-agent", "version", "help"};
+
+bool is_built_in(std::string_view name) {
+  return std::ranges::find(kBuiltIn, name) != kBuiltIn.end();
+}
+
+/// A command for the list, and for those who mistype it. Whoever gets here does not call it.
+void list_command(CLI::App& app, std::string_view name, std::string_view summary,
+                  const char* group = nullptr) {
+  CLI::App* const command = app.add_subcommand(std::string(name), std::string(summary));
+  if (group != nullptr) command->group(group);
+}
+
+/// Those that are there, and others that somebody has put beside them; then those that are not.
+void list_tools(CLI::App& app) {
+  for (const ToolProgram& tool : kToolPrograms) {
+    if (is_program(tool_path(tool.name))) list_command(app, tool.name, tool.summary);
+  }
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(tools_folder(), none)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("tutti-") || !is_program(entry.path())) continue;
+    const std::string word = name.substr(6);
+    if (find_tool(word) != nullptr || is_built_in(word) || !CLI::detail::valid_name_string(word)) {
+      continue;
     }
-    fmt::print("{} [{}]{}\n    {}\n", s.name, s.default_value,
-               value == nullptr ? "" : fmt::format(" = {}", value), s.meaning);
+    list_command(app, word, entry.path().string());
+  }
+  for (const ToolProgram& tool : kToolPrograms) {
+    if (is_program(tool_path(tool.name))) continue;
+    list_command(app, tool.name, tool.summary, "Not built here (each says what builds it)");
   }
 }
 
-void add_settings_command(CLI::App& app) {
-  auto* command = app.add_subcommand("settings", "The settings: environment variables, defaults");
-  const auto markdown = std::make_shared<bool>(false);
-  command->add_flag("--markdown", *markdown, "As a page for docs/settings.md");
-  command->callback([markdown] {
-    if (!*markdown) return print_settings();
-    const std::string page = settings_markdown();
-    std::fwrite(page.data(), 1, page.size(), stdout);
-  });
-  command->footer("Prints NAME [default] = value, with a value only if the environment has one.");
-}
-
-/// The command that the command line names, and its words: "tutti plan".
-std::pair<const CLI::App*, std::string> named_command(const CLI::App& app) {
-  const CLI::App* at = &app;
-  std::string words = app.get_name();
-  while (!at->get_subcommands().empty()) {
-    at = at->get_subcommands().front();
-    words += " " + at->get_name();
-  }
-  return {at, words};
-}
-
-/// A word that stands where a command is missing, and is none; "": there is no such word.
-std::string unknown_command(const CLI::App& app) {
-  const auto words = app.remaining(true);
-  const bool missing = named_command(app).first->get_require_subcommand_min() > 0;
-  return missing && !words.empty() ? words.front() : "";
-}
-
-/// A word that is no command of `at`; and which one was meant.
-std::string unknown_command_text(const CLI::App& at, const std::string& unknown) {
-  std::vector<std::string_view> names;
-  for (const CLI::App* command : at.get_subcommands([](const CLI::App* command) {
-         return !command->get_group().empty();  // those without are hidden
-       })) {
-    names.push_back(command->get_name());
-  }
-  return fmt::format("there is no command '{}'{}", unknown, did_you_mean(unknown, names));
-}
-
-/// Says what is wrong with the command line, and which command's help says more: "tutti plan show".
-/// Where a command is missing, the help itself.
-void print_bad_usage(const CLI::App& app, const CLI::ParseError& error) {
-  // CLI11 says that a command is missing before it looks at words that are none.
-  const std::string unknown = unknown_command(app);
-  const auto [at, words] = named_command(app);
-  if (unknown.empty() && at->get_require_subcommand_min() > 0 && at->remaining(true).empty()) {
-    fmt::print(stderr, "tutti: name a command\n\n{}", app.help());
-    return;
-  }
-  const std::string what =
-      unknown.empty() ? usage_error(*at, error) : unknown_command_text(*at, unknown);
-  fmt::print(stderr, "tutti: {}\ntutti: see '{} --help'\n", what, words);
-}
-
-int run(int argc, char** argv) {
+/// `name`: the first of the words that follow.
+int run_built_in(const std::vector<const char*>& words, std::string_view name) {
   CLI::App app("Tutti: collective communication whose plans are proved before they run.", "tutti");
   app.require_subcommand(1);
-  app.footer("'tutti COMMAND --help' says more about a command.");
-  add_plan_command(app);
-  add_schedule_command(app);
+  app.footer("'tutti COMMAND --help' or 'tutti help COMMAND' says more about a command.");
   add_run_command(app);
-  add_agent_command(app);
-  add_compare_command(app);
-  add_calibrate_command(app);
-  add_explain_command(app);
-  add_doctor_command(app);
-  add_top_command(app);
-  add_topo_command(app);
-  add_predict_command(app);
-  add_estimate_command(app);
-  add_settings_command(app);
+  if (!is_built_in(name) && name != "--version") list_tools(app);
   const std::string version = fmt::format("tutti {}", TUTTI_VERSION);
   app.set_version_flag("--version", version, "Print the version and exit");
   app.add_subcommand("version", "Print the version")->footer("")->callback([&version] {
     fmt::print("{}\n", version);
   });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::RuntimeError& e) {
-    return e.get_exit_code();  // a command's own status; it has said why
-  } catch (const CLI::ParseError& e) {
-    // --help: which CLI11 also gives beside a word that is no command.
-    if (e.get_exit_code() == 0 && unknown_command(app).empty()) return app.exit(e);
-    print_bad_usage(app, e);
-    return kBadUsage;
-  } catch (const Error& e) {
-    fmt::print(stderr, "tutti: {}\n", e.what());
-    return e.code() == ErrorCode::invalid_argument ? kBadUsage : kFailed;
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "tutti: {}\n", e.what());
-    return kFailed;
+  return run_command_line(app, static_cast<int>(words.size()), words.data());
+}
+
+int run(int argc, char** argv) {
+  std::vector<const char*> words(argv, argv + argc);
+  // "tutti help plan show" and "tutti --help plan show" are "tutti plan show --help".
+  const std::string_view first = words.size() > 1 ? words[1] : "";
+  if (first == "help" || (words.size() > 2 && (first == "--help" || first == "-h"))) {
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
   }
-  return 0;
+  const std::string_view name = words.size() > 1 ? words[1] : "";
+  if (name == "run-agent") return run_remote_agent();
+  const bool is_word = !name.starts_with('-') && name.find('/') == std::string_view::npos;
+  if (is_word && !name.empty() && !is_built_in(name)) {
+    const std::filesystem::path program = tool_path(name);
+    if (is_program(program)) return hand_over(program, std::move(words));
+    if (const ToolProgram* tool = find_tool(name)) {
+      fmt::print(stderr, "tutti: {}\n", how_to_build(*tool));
+      return kFailed;
+    }
+  }
+  return run_built_in(words, name);
 }
 
 }  // namespace
 }  // namespace tutti
 
 int main(int argc, char** argv) {
-  const int status = tutti::run(argc, argv);
-  // What was printed may not have arrived: a full disk, a closed pipe.
-  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
-  if (lost && status == 0) {
-    std::fputs("tutti: cannot write the output\n", stderr);
+  try {
+    return tutti::run(argc, argv);
+  } catch (const std::exception& e) {  // where /proc is not mounted, say
+    fmt::print(stderr, "tutti: {}\n", e.what());
     return tutti::kFailed;
   }
-  return status;
 }

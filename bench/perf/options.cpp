@@ -8,9 +8,9 @@
 #include <limits>
 #include <vector>
 
-#include "bench/command_line.h"
 #include "core/error.h"
 #include "core/settings.h"
+#include "tools/command_line/usage_error.h"
 
 namespace tutti::perf {
 

@@ -21,9 +21,9 @@
 #include <thread>
 #include <vector>
 
-#include "bench/command_line.h"
 #include "bench/median.h"
 #include "core/settings.h"
+#include "tools/command_line/usage_error.h"
 #include "tutti.h"
 
 namespace tutti::perf {

@@ -175,7 +175,7 @@ def pack(tree: pathlib.Path, wheel: pathlib.Path) -> None:
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for name in [*names, of_record]:
             entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
-            program = name.startswith("tutti/bin/") or ".so" in pathlib.Path(name).name
+            program = name.startswith(("tutti/bin/", "tutti/libexec/")) or ".so" in pathlib.Path(name).name
             entry.external_attr = (0o100755 if program else 0o100644) << 16
             entry.create_system, entry.compress_type = 3, zipfile.ZIP_DEFLATED
             packed.writestr(entry, (tree / name).read_bytes(), compresslevel=9)

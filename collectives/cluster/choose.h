@@ -1,5 +1,5 @@
 // Which of Tutti's own plans is the fastest on a cluster: algorithm, protocol and tiles, laid out
-// by the orders that the graph carries. (What NCCL would do is in tools/predict/nccl_model.h.)
+// by the orders that the graph carries. (What NCCL would do is in laboratory/predict/nccl_model.h.)
 #pragma once
 
 #include "collectives/cluster/cluster.h"

@@ -9,9 +9,9 @@
 #include <map>
 #include <tuple>
 
-#include "bench/command_line.h"
 #include "core/error.h"
 #include "parallel/pipeline/generate.h"
+#include "tools/command_line/usage_error.h"
 
 namespace train {
 namespace {

@@ -12,10 +12,12 @@ set(layers
     parallel
     tutti.h
     bindings
+    tools/command_line
     bench
     examples
     bench/train  # measures examples/train
     tools
+    laboratory
     tests)
 
 # The place in the list of what `path` is or lies in; -1: it is in none.

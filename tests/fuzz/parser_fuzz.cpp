@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "tools/predict/nccl_log.h"
+#include "tools/cluster/nccl_log.h"
 #include "topology/describe.h"
 #include "topology/discover.h"
 #include "topology/network.h"

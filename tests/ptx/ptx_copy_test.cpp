@@ -1,5 +1,5 @@
-// The kernel that measures the limit of copies (bench/limits/gpu_copy.cu), as PTX: every byte once,
-// and none beside them.
+// The kernel that measures the limit of copies (laboratory/limits/gpu_copy.cu), as PTX: every byte
+// once, and none beside them.
 #include <gtest/gtest.h>
 
 #include <cstring>

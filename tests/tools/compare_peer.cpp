@@ -13,10 +13,10 @@
 #include <memory>
 #include <string>
 
-#include "bench/peers/loop.h"
-#include "bench/peers/turns.h"
 #include "bench/perf/buffer.h"
 #include "comm/communicator.h"
+#include "laboratory/peers/loop.h"
+#include "laboratory/peers/turns.h"
 
 namespace tutti::peers {
 namespace {

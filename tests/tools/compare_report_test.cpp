@@ -1,6 +1,6 @@
 // `tutti compare`: the figures that it makes of measured times, and the data that its programs
 // check their results with.
-#include "tools/compare/compare_report.h"
+#include "laboratory/compare/compare_report.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/peers/pattern.h"
 #include "core/error.h"
+#include "laboratory/peers/pattern.h"
 #include "tests/support/contains.h"
 
 namespace tutti::compare {

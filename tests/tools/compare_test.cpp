@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/peers/turns.h"
 #include "core/error.h"
+#include "laboratory/compare/compare_report.h"
+#include "laboratory/peers/turns.h"
 #include "tests/support/contains.h"
 #include "tests/support/run_job.h"
 #include "tests/tools/tutti_command.h"
-#include "tools/compare/compare_report.h"
 
 namespace tutti::compare {
 namespace {

@@ -1,6 +1,6 @@
 // What nccl-tests prints, in its dialects: made-up samples of each trap, and the real logs where
 // they are at hand (tests/topology/topology_data.h).
-#include "tools/predict/nccl_log.h"
+#include "tools/cluster/nccl_log.h"
 
 #include <gtest/gtest.h>
 

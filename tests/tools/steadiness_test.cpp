@@ -1,5 +1,5 @@
 // What `tutti calibrate` concludes from rounds that do not agree, and from other processes' load.
-#include "tools/measure/steadiness.h"
+#include "tools/calibrate/steadiness.h"
 
 #include <gtest/gtest.h>
 

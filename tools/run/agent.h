@@ -1,6 +1,6 @@
 // An agent: the ranks of one host, and the agents of further hosts that it has started. Commands
 // for all ranks go through it to both, and what they have to tell comes back through it. The
-// launcher has one in its own process; on another host, `tutti run-agent` is one (agent_command.h).
+// launcher has one in its own process; on another host, `tutti run-agent` is one (remote_agent.h).
 #pragma once
 
 #include <poll.h>

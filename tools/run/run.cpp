@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -18,8 +19,8 @@
 #include "comm/elastic_message.h"
 #include "core/error.h"
 #include "core/number.h"
+#include "tools/command_line/number_in.h"
 #include "tools/launcher_option.h"
-#include "tools/number_in.h"
 #include "tools/run/job_hosts.h"
 #include "tools/run/launcher.h"
 

@@ -2,7 +2,9 @@
 // program on this host, or on several.
 #pragma once
 
-#include <CLI/CLI.hpp>
+namespace CLI {
+class App;
+}
 
 namespace tutti {
 

@@ -59,7 +59,8 @@ class Emulated:
         sysroot = pathlib.Path(os.environ["TUTTI_SYSROOT"]).resolve()
         emulator = ["qemu-aarch64-static", "-L", str(sysroot)]
         self.programs = {"python": [*emulator, sysroot / "usr/bin/python3"],
-                         "tutti": [*emulator, folder / "tutti/bin/tutti"]}  # fmt: skip
+                         "tutti": [*emulator, folder / "tutti/bin/tutti"],
+                         "tutti-plan": [*emulator, folder / "tutti/libexec/tutti/tutti-plan"]}  # fmt: skip
         self.environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PYTHONPATH": str(folder)}
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         subprocess.run([*pip, "--only-binary=:all:", "--platform", PLATFORM, "--target", folder, WHEEL], check=True)
@@ -93,7 +94,7 @@ def test_it_is_smaller_than_20_MB():
 
 
 def test_it_contains_what_users_expect(files):
-    for name in ["bin/tutti", "lib/tutti/libnccl.so.2", "lib/cmake/tutti/tuttiConfig.cmake", "py.typed",
+    for name in ["bin/tutti", "libexec/tutti/tutti-plan", "lib/tutti/libnccl.so.2", "lib/cmake/tutti/tuttiConfig.cmake", "py.typed",
                  "include/tutti/tutti.h", "c10d/module.cpp", "_tutti.abi3.so", "_tutti.pyi"]:  # fmt: skip
         assert f"tutti/{name}" in files
 
@@ -140,7 +141,9 @@ def test_another_python_takes_the_same_wheel(version, tmp_path):
 
 
 def test_the_command_is_a_program(installed):
-    assert "all_reduce" in installed.run("tutti", "plan", "list")
+    command = ["tutti-plan"] if EMULATED else ["tutti", "plan"]  # the system starts no program of another machine
+    assert "all_reduce" in installed.run(*command, "list")
+    assert installed.run("tutti", "--version").startswith("tutti ")
 
 
 def test_libnccl_answers_as_NCCL(installed):

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "laboratory/predict/nccl_model.h"
 #include "tests/collectives/model/clusters.h"
-#include "tools/predict/nccl_model.h"
 
 namespace tutti::cluster {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "collectives/cluster/orders.h"
 #include "core/error.h"
+#include "laboratory/predict/nccl_model.h"
 #include "tests/collectives/model/clusters.h"
-#include "tools/predict/nccl_model.h"
 
 namespace tutti::cluster {
 namespace {

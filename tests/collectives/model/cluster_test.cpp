@@ -13,10 +13,10 @@
 #include "collectives/cluster/parts.h"
 #include "collectives/draw/run.h"
 #include "collectives/model/fair_share.h"
+#include "laboratory/predict/nccl_model.h"
 #include "tests/collectives/model/clusters.h"
 #include "tests/support/contains.h"
 #include "tests/support/xml.h"
-#include "tools/predict/nccl_model.h"
 
 namespace tutti::cluster {
 namespace {

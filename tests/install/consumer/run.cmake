@@ -46,3 +46,10 @@ foreach(package main IN ZIP_LISTS packages mains)
   run(${BUILD}/consumer/${package}_by_pkg_config)
 endforeach()
 run(${stage}/bin/tutti version)
+
+# The commands find their programs, and those the library, wherever the tree lies.
+file(REMOVE_RECURSE ${BUILD}/moved)
+file(RENAME ${stage} ${BUILD}/moved)
+run(env -u LD_LIBRARY_PATH ${BUILD}/moved/bin/tutti plan verify all_reduce --algorithm ring --ranks 3)
+run(env -u LD_LIBRARY_PATH ${BUILD}/moved/bin/tutti run -n 2 ${BUILD}/moved/bin/tutti settings)
+file(RENAME ${BUILD}/moved ${stage})

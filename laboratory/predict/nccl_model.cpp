@@ -1,0 +1,265 @@
+// See nccl_model.h.
+#include "laboratory/predict/nccl_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "collectives/cluster/parts.h"
+#include "core/error.h"
+#include "core/nearest.h"
+
+namespace tutti {
+namespace {
+
+using cluster::Cluster;
+using cluster::Orders;
+using cluster::PartOf;
+using cluster::Parts;
+
+using cluster::block_of;
+using cluster::kLeastTile;
+using cluster::kMostTiles;
+
+constexpr std::string_view kSwitch = "switch";
+/// Tiles that are drawn at most.
+constexpr int kDrawnTiles = 8;
+/// NCCL cuts the data of a chain into slices by the size of its buffers, however long the data are.
+constexpr int kMostSlices = 4096;
+
+/// A plan that stands for an algorithm of NCCL's, and its particulars.
+struct NcclPlan {
+  std::string_view name;              // in the table of algorithms
+  int most_tiles = 1;                 // it gains from tiles: stages that can run side by side
+  bool trees = false, peers = false;  // trees between hosts; a message to each peer at once
+};
+constexpr NcclPlan kRing{"ring"}, kBruck{"bruck"}, kChain{"chain", kMostSlices},
+    kTree{"tree", kMostTiles, true}, kTreeOfHosts{"hierarchical_tree", kMostTiles, true},
+    kDirect{"direct", 1, false, true};
+
+/// As one of these does it, or as it stands, in tiles.
+NcclPlan plan_named(std::string_view name) {
+  NcclPlan plan{name};
+  for (const NcclPlan& known : {kRing, kBruck, kChain, kTree, kTreeOfHosts, kDirect}) {
+    if (known.name == name) plan = known;
+  }
+  plan.most_tiles = std::max(plan.most_tiles, kMostTiles);
+  return plan;
+}
+
+const Algorithm& algorithm_named(Collective collective, std::string_view wanted) {
+  const Algorithm* found = find_algorithm(collective, wanted);
+  if (found != nullptr) return *found;
+  std::vector<std::string_view> names;
+  for (const Algorithm& a : algorithms()) {
+    if (a.collective == collective) names.push_back(a.name);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{} has no algorithm '{}'{}; `tutti plan list` says which there are",
+                          name(collective), wanted, did_you_mean(wanted, names)));
+}
+
+/// What NCCL has: rings (chains), trees between hosts, and where a host has one rank its PAT, which
+/// is Bruck's.
+std::vector<NcclPlan> plans_of(const Cluster& c, Collective collective) {
+  const bool several = c.hosts() > 1;
+  switch (collective) {
+    case Collective::all_reduce:
+      if (!several) return {kRing};
+      return {kRing, c.ranks_of_a_host() == 1 ? kTree : kTreeOfHosts};
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+      if (several && c.ranks_of_a_host() == 1 && c.hosts() > 2) return {kRing, kBruck};
+      return {kRing};
+    case Collective::broadcast:
+    case Collective::reduce:
+      return {kChain};
+    case Collective::all_to_all:
+    case Collective::gather:
+    case Collective::scatter:
+      return {kDirect};
+    default:
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{} is not predicted; all_reduce, all_gather, reduce_scatter, "
+                              "broadcast, reduce, all_to_all, gather and scatter are",
+                              name(collective)));
+  }
+}
+
+/// The time of a ring's turn, as a multiple of the time in which it moves chunks: NCCL goes around
+/// as often as its buffers fit into the message, and each time begins by waiting for a slice.
+double turns(const Cluster& c, const Algorithm& a, GpuProtocol p) {
+  if (p != GpuProtocol::simple || !a.follows_order) return 1;
+  const int rounds = a.collective == Collective::all_reduce ? 2 : 1;
+  return 1 + c.constants().turn / std::max(1, rounds * (c.ranks() - 1));
+}
+
+/// All GPUs of a host reduce in its switch, each its share, and multicast it; between hosts each
+/// share goes through two trees of hosts, or through switches that reduce as well. Both at once.
+double time_in_switches(const Cluster& c, double bytes) {
+  const GpuConstants& k = c.constants();
+  const double gpus = c.ranks_of_a_host();
+  const double inside =
+      (1 + k.turn / 2) * bytes * (gpus + 1) / gpus / (c.switch_bandwidth() * k.switch_part * 1000);
+  double us = k.call_simple + k.switch_call;
+  if (c.hosts() == 1) return us + inside;
+  const bool sums = c.network().sums;
+  const double rounds = sums ? 1 : std::ceil(std::log2(c.hosts()));
+  // A host in two trees takes from two children, gives to a parent, and the same back.
+  const double times = sums || c.hosts() == 2 ? 1 : 2.0 * (c.hosts() - 1) / c.hosts();
+  const double across = bytes * times / (c.port_bandwidth() * 1000);
+  us += 2 * rounds * (k.switch_net + c.network().latency);
+  return us + std::max(inside, across);
+}
+
+void add_switches(const Cluster& c, const NcclCall& call, std::vector<Prediction>& all) {
+  if (call.collective != Collective::all_reduce || c.switch_bandwidth() <= 0) return;
+  Prediction& p = all.emplace_back();
+  p.possible = true;
+  p.ns = 1000 * time_in_switches(c, call.bytes);
+}
+
+/// NCCL has a message to each peer under way at once, by its channels, and so have copy engines.
+Orders orders_for(const Cluster& c, const NcclPlan& plan) {
+  return plan.peers ? Orders{plain_order(c)} : c.orders();
+}
+
+/// Each GPU's engines are told of a copy to each of the others, one after the other, and copy to
+/// all of them at once; kernels are not needed, and so it is for what does not reduce.
+Prediction by_copy_engines(const Cluster& c, const NcclCall& call) {
+  switch (call.collective) {
+    case Collective::all_gather:
+    case Collective::all_to_all:
+    case Collective::gather:
+    case Collective::scatter:
+      break;
+    default:
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("copy engines do not do {}: all_gather, all_to_all, gather and "
+                              "scatter are what NCCL has them for",
+                              name(call.collective)));
+  }
+  if (!c.possible(GpuProtocol::copy)) {
+    throw Error(ErrorCode::invalid_argument,
+                c.hosts() > 1 ? "copy engines reach the GPUs of a host, and no other hosts"
+                              : "copy engines need peer access, which these GPUs do not have");
+  }
+  Prediction p;
+  p.algorithm = &algorithm_named(call.collective, kDirect.name);
+  p.possible = true;
+  p.protocol = GpuProtocol::copy;
+  p.orders = orders_for(c, kDirect);
+  const Parts parts(c, *p.algorithm, p.orders);
+  const double block = block_of(call.collective, call.bytes, c.ranks());
+  const double data = time_of(
+      c, [&](int rank) { return parts(rank); }, block, p.protocol, 1, true);
+  const GpuConstants& k = c.constants();
+  p.ns = 1000 * (k.call(p.protocol) + (c.ranks() - 1) * k.copy_command + data);
+  return p;
+}
+
+/// us that NCCL's trees take more than the simulation: inside of a host they are chains, up and
+/// down, where the plan has log2 of that many hops; and their messages between hosts take longer
+/// than those of rings.
+double of_trees(const Cluster& c, const NcclPlan& plan, GpuProtocol p) {
+  if (c.hosts() == 1 || !plan.trees) return 0;
+  const GpuConstants& k = c.constants();
+  const int gpus = c.ranks_of_a_host();
+  double us = 2 * std::ceil(std::log2(c.hosts())) * k.tree_more(p);
+  if (gpus > 1) {
+    us += 2 * (gpus - 1 - std::ceil(std::log2(gpus))) * k.message(p, c.inside(0, 1).way);
+  }
+  return us;
+}
+
+std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
+  std::vector<Prediction> all;
+  auto plans = plans_of(c, call.collective);
+  if (!call.algorithm.empty() && call.algorithm != kSwitch) plans = {plan_named(call.algorithm)};
+  if (call.algorithm == kSwitch) plans.clear();
+  for (const NcclPlan& plan : plans) {
+    Prediction best;
+    best.algorithm = &algorithm_named(call.collective, plan.name);
+    best.possible = true;
+    best.orders = orders_for(c, plan);
+    const Parts parts(c, *best.algorithm, best.orders);
+    const PartOf part = [&](int rank) { return parts(rank); };
+    const double block = block_of(call.collective, call.bytes, c.ranks());
+    double chosen = std::numeric_limits<double>::infinity();
+    for (const GpuProtocol p : kGpuProtocols) {
+      // Messages to all peers are sends and receives to NCCL, which knows no LL128 for them.
+      const bool known = p != GpuProtocol::ll128 || !plan.peers;
+      if (!c.possible(p) || !known) continue;
+      double before = std::numeric_limits<double>::infinity();
+      for (int tiles = 1; tiles <= plan.most_tiles; tiles *= 4) {
+        if (tiles > 1 && call.bytes / tiles < kLeastTile) break;
+        // NCCL knows nothing of turns when it chooses its protocol.
+        const double us = time_of(c, part, block, p, tiles, plan.peers) + c.constants().call(p) +
+                          of_trees(c, plan, p);
+        // With more tiles it gets better and then worse: than this protocol's, not another's.
+        if (us >= before) break;
+        before = us;
+        if (us >= chosen) continue;
+        chosen = us;
+        best.protocol = p;
+        best.tiles = static_cast<std::size_t>(tiles);
+      }
+    }
+    const double turn = turns(c, *best.algorithm, best.protocol);
+    best.ns = 1000 * (turn == 1 ? chosen
+                                : time_of(c, part, block * turn, best.protocol,
+                                          static_cast<int>(best.tiles)) +
+                                      c.constants().call(best.protocol));
+    all.push_back(best);
+  }
+  if (call.algorithm.empty() || call.algorithm == kSwitch) add_switches(c, call, all);
+  if (all.empty()) {
+    throw Error(ErrorCode::invalid_argument, "no switch of this cluster reduces");
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<Prediction> predict_nccl(const Cluster& c, const NcclCall& call) {
+  std::vector<Prediction> all =
+      call.copy_engines ? std::vector{by_copy_engines(c, call)} : by_kernels(c, call);
+  for (Prediction& p : all) p.ns += 1000 * us_of_launches(c, call);
+  std::ranges::stable_sort(all, {}, &Prediction::ns);
+  return all;
+}
+
+double us_of_launches(const Cluster& c, const NcclCall& call) {
+  return (call.gpus_of_thread - 1) * c.constants().launch_more;
+}
+
+std::string_view algorithm_of(const Prediction& prediction) {
+  return prediction.algorithm == nullptr ? kSwitch : prediction.algorithm->name;
+}
+
+cluster::Simulated simulate_nccl(const Cluster& c, const NcclCall& call,
+                                 const Prediction& prediction, bool record) {
+  if (prediction.algorithm == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "reductions in switches are not simulated message by message; --algorithm names "
+                "another one");
+  }
+  const Algorithm& a = *prediction.algorithm;
+  const Parts parts(c, a, prediction.orders.empty() ? c.orders() : prediction.orders);
+  cluster::SimulateOptions o;
+  o.protocol = prediction.protocol;
+  const int tiles = static_cast<int>(prediction.tiles);
+  o.tiles = std::min(tiles, kDrawnTiles);
+  o.block_bytes = block_of(call.collective, call.bytes, c.ranks()) * o.tiles / tiles *
+                  turns(c, a, prediction.protocol);
+  o.at_once = plan_named(a.name).peers;
+  o.record = record;
+  return simulate(
+      c, [&](int rank) { return parts(rank); }, o);
+}
+
+}  // namespace tutti

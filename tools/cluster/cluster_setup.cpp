@@ -1,0 +1,219 @@
+// See cluster_setup.h.
+#include "tools/cluster/cluster_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "core/counted.h"
+#include "core/error.h"
+#include "tools/terminal.h"
+#include "tools/topology_source.h"
+#include "topology/describe.h"
+#include "topology/fill.h"
+#include "topology/nics.h"
+#include "topology/source.h"
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, message);
+}
+
+std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+/// What the name of a log says of the network: the names of clouds, machines and kinds in it.
+std::string network_in(const std::string& path) {
+  std::string words, word;
+  const std::string name = file_name(path) + "_";
+  std::vector<std::string> found;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    found.push_back(std::move(word));
+    word.clear();
+  }
+  // In the order of the table, so that what says more comes later.
+  for (const auto& n : topology::network_names()) {
+    if (std::ranges::find(found, n.name) != found.end()) words += std::string(n.name) + " ";
+  }
+  for (const auto& k : topology::network_kinds()) {
+    if (std::ranges::find(found, k.name) != found.end()) words += std::string(k.name) + " ";
+  }
+  return words;
+}
+
+/// Whether the topology's source does not say the speed of its ports.
+bool are_ports_assumed(const topology::Graph& host) {
+  return std::ranges::any_of(
+      host.unseen, [](const std::string& s) { return s.find("network ports") != s.npos; });
+}
+
+std::string assumed_ports(const topology::Graph& host) {
+  if (!are_ports_assumed(host)) return "";
+  double rate = 0;
+  for (const int port : topology::data_ports(host, 0)) {
+    for (const int l : host.out(port)) rate = std::max(rate, 8 * host.link(l).bandwidth);
+  }
+  return fmt::format(" (ports of {:g}G are assumed; --network says which there are)", rate);
+}
+
+/// Of GPUs without a model in the topology's source.
+std::string unknown_gpus(const topology::Graph& host) {
+  const auto is_unknown = [&](int gpu) {
+    return topology::gpu_model_named(host.node(gpu).model) == nullptr;
+  };
+  if (std::ranges::none_of(host.gpus(), is_unknown)) return "";
+  return " (GPUs of no known model, so without links but those that it names; --machine 8xH100 "
+         "describes a host by its GPUs, and with --topology what the file does not say of them)";
+}
+
+/// Of what a log is about, and options do not say.
+std::vector<std::string> guessed_of(const NcclLog& log, const ClusterArguments& a) {
+  std::vector<std::string> all;
+  const NcclLog::Guessed& g = log.guessed;
+  if (g.ranks && a.gpus == 0) {
+    all.push_back(counted(log.ranks, "rank") + ", by the log's name");
+  }
+  if (g.gpu && a.machine.empty() && a.topology.empty()) {
+    all.push_back(topology::printable(log.gpu) + ", by the log's name");
+  }
+  if (g.hosts && a.hosts == 0) {
+    all.push_back(counted(log.hosts, "host") + ", by the log's name");
+  }
+  if (g.eight_of_a_host && a.hosts == 0) {
+    all.push_back(counted(log.hosts, "host") + ", as most have eight GPUs (--hosts)");
+  }
+  return all;
+}
+
+/// Fills in what the user does not say of the network: a port's rate, or how many there are. The
+/// ports of the topology count first, and then those that are sold with such GPUs.
+void complete_network(ClusterSetup& s, bool described) {
+  const int known = static_cast<int>(topology::data_ports(s.host, 0).size());
+  if (s.network.rate == 0 && described && (known == 0 || are_ports_assumed(s.host))) {
+    const auto& gpu = s.host.node(s.host.gpus().front());
+    const topology::GpuModel* model = topology::find_gpu_model(gpu.model);
+    const double speed = model == nullptr ? 8 : model->pci_speed;
+    s.network.rate = speed >= 32 ? 400 : speed >= 16 ? 200 : 100;
+    s.guessed.push_back(
+        fmt::format("ports of {:g}G, as machines with such GPUs have (--network)", s.network.rate));
+  }
+  if (s.network.rate > 0 && s.network.ports == 0) {
+    const int gpus = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
+    s.network.ports = known > 0 ? known : gpus;
+    s.guessed.push_back(counted(s.network.ports, "port") +
+                        (known > 0 ? ", as the topology has" : ", one for each GPU") +
+                        " (--network)");
+  }
+}
+
+}  // namespace
+
+/// What is said of kinds of networks (with a dot) is looked at in set_up().
+GpuConstants constants_of(const ClusterArguments& a) {
+  GpuConstants constants;
+  for (const std::string& c : a.constants) {
+    if (c.find('.') > c.find('=')) override_constant(constants, c);
+  }
+  return constants;
+}
+
+void print_constants(const ClusterArguments& a) {
+  const GpuConstants constants = constants_of(a);
+  for (const Constant<GpuConstants>& line : gpu_constants()) {
+    print_wrapped(fmt::format("{:<12} {:>8g} {:<5} ", line.name, constants.*line.value, line.unit),
+                  line.meaning);
+  }
+  for (const topology::NetworkKind& k : topology::network_kinds()) {
+    print_wrapped(fmt::format("network {:<6} ", k.name),
+                  fmt::format("latency {:g} us, {:.0f} % of the ports' rate: {}", k.latency,
+                              100 * k.efficiency, k.source));
+  }
+  for (const topology::GpuModel& m : topology::gpu_models()) {
+    if (m.device == 0) continue;
+    fmt::print("gpu {:<16} {} links of {:g} GB/s, {:g} reached; PCI {:g} GT/s{}{}\n", m.name,
+               m.links, m.rate, m.reached, m.pci_speed,
+               topology::has_peer_access(m.name) ? "" : "; no peer access",
+               topology::switch_reduces(m.name) ? "; its switches reduce" : "");
+  }
+}
+
+ClusterSetup set_up(const ClusterArguments& a, const NcclLog* log) {
+  ClusterSetup s;
+  if (log != nullptr) s.guessed = guessed_of(*log, a);
+  s.hosts = a.hosts > 0 ? a.hosts : log != nullptr && log->hosts > 0 ? log->hosts : 1;
+  if (s.hosts > 1'000'000) refuse("--hosts: a million at most");
+  s.gpus = a.gpus;
+  if (s.gpus == 0 && log != nullptr && log->ranks > 0) {
+    if (log->ranks % s.hosts != 0) {
+      refuse(
+          fmt::format("{}: {} ranks are not the same number on {} hosts; --hosts says how many "
+                      "there were",
+                      log->source, log->ranks, s.hosts));
+    }
+    s.gpus = log->ranks / s.hosts;
+  }
+  if (!a.topology.empty()) {
+    std::string filled;
+    topology::Records records = filled_records(a.topology, a.machine, filled);
+    s.host = topology_graph(records);
+    s.said = a.topology + unknown_gpus(s.host);
+    if (!a.machine.empty()) {
+      s.said += filled.empty() ? fmt::format(" (which lacks nothing that {} says)", a.machine)
+                               : fmt::format(" with the {} of {}", filled, a.machine);
+    }
+    warn_of_unlinked(s.host, "--machine 8xH100 beside --topology fills in what is missing");
+    const std::string unlinked = topology::unlinked_gpus(s.host);
+    if (!unlinked.empty()) s.said += fmt::format(" (without links between {})", unlinked);
+  } else {
+    std::string text = a.machine;
+    if (text.empty() && log != nullptr && !log->gpu.empty()) {
+      const topology::GpuModel* model = topology::find_gpu_model(log->gpu);
+      if (model == nullptr) {
+        refuse(fmt::format("{}: no GPU '{}' is known; --machine or --topology says what it is like",
+                           log->source, topology::printable(log->gpu)));
+      }
+      text = fmt::format("{}x{}{}", std::max(s.gpus, 1), model->name,
+                         file_name(log->source).find("NVL") != std::string::npos ? " nvlink" : "");
+      std::ranges::replace(text, ' ', '-');
+      const auto bridge = text.find("-nvlink");
+      if (bridge != text.npos) text[bridge] = ' ';
+    }
+    if (text.empty()) refuse("say what a host is like: --topology FILE, or --machine 8xH100");
+    topology::Records records = described_records(text);
+    s.host = topology_graph(records);
+    s.said = text;
+  }
+  std::string words = a.network;
+  if (words.empty() && log != nullptr) {
+    words = network_in(log->source);
+    if (s.hosts > 1 && !words.empty()) {
+      words.pop_back();
+      s.guessed.push_back(fmt::format("network {}, by the log's name", words));
+    }
+  }
+  if (s.hosts > 1 && words.empty()) {
+    s.guessed.emplace_back("network ib, as nothing says which (--network)");
+  }
+  s.network = topology::parse_network(words);
+  for (const std::string& c : a.constants) {
+    if (c.find('.') < c.find('=')) topology::override_kind(s.network, c);
+  }
+  if (s.hosts > 1) {
+    complete_network(s, a.topology.empty() || !a.machine.empty());
+    s.said += fmt::format("; {} hosts, network {}", s.hosts, s.network.kind);
+    if (s.network.rate > 0) {
+      s.said += fmt::format(" {}x{:g}G", std::max(s.network.ports, 1), s.network.rate);
+    } else {
+      s.said += assumed_ports(s.host);
+    }
+  }
+  return s;
+}
+
+}  // namespace tutti

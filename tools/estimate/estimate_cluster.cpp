@@ -1,0 +1,58 @@
+#include "tools/estimate/estimate_cluster.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "collectives/cluster/choose.h"
+
+namespace tutti {
+
+using parallel::estimate::AxisPlace;
+using parallel::estimate::CallCost;
+
+namespace {
+
+constexpr int kHosts = 2;
+constexpr double kShort = 64 << 10, kLong = 32 << 20;  // bytes
+
+/// What a rank sends, of `bytes` of all ranks.
+double sent_of(Collective collective, double bytes, int ranks) {
+  const double once = bytes * (ranks - 1) / ranks;
+  return collective == Collective::all_reduce ? 2 * once : once;
+}
+
+}  // namespace
+
+CallCost ClusterCosts::operator()(Collective collective, const AxisPlace& at) {
+  // A message to the neighbour in a pipeline: as a gather of two ranks; each sends a half.
+  const bool message = collective == Collective::send_recv;
+  AxisPlace place = at;
+  if (message) place.in_host = at.in_host > 1 ? 2 : 1, place.hosts = at.in_host > 1 ? 1 : 2;
+  const Collective as = message ? Collective::all_gather : collective;
+  const auto [found, is_new] = known_.try_emplace({as, place});
+  if (is_new) found->second = predicted(as, place);
+  return found->second;
+}
+
+CallCost ClusterCosts::predicted(Collective collective, const AxisPlace& at) const {
+  const int ranks = at.in_host * at.hosts;
+  if (ranks == 1) return {0, 1e9};
+  const int hosts = std::min(at.hosts, kHosts);
+  const cluster::Cluster c(setup_.host, hosts, setup_.network, constants_, at.in_host);
+  const auto us = [&](double bytes) {
+    return cluster::choose(c, {collective, static_cast<std::size_t>(bytes), DataType::uint8}).us();
+  };
+  const double first = us(kShort), second = us(kLong);
+  const double sent = sent_of(collective, kLong - kShort, c.ranks());
+  CallCost cost;
+  cost.gb_per_s = sent / std::max(second - first, 1e-3) / 1000;
+  cost.latency_us =
+      std::max(1.0, first - sent_of(collective, kShort, c.ranks()) / cost.gb_per_s / 1000);
+  if (at.hosts > 1) {
+    cost.gb_per_s = std::min(cost.gb_per_s, c.port_bandwidth() / at.sharing);
+    cost.latency_us *= std::log2(2.0 * at.hosts) / std::log2(2.0 * hosts);
+  }
+  return cost;
+}
+
+}  // namespace tutti
