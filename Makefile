@@ -9,6 +9,11 @@ JOBS ?= $(shell nproc)
 # One more than there are cores, as a fifth of the tests wait for most of their time.
 TEST_JOBS ?= $(if $(filter file,$(origin JOBS)),$(shell expr $(JOBS) + 1),$(JOBS))
 
+# Before what is being built: steps of all, the time so far, and with ninja 1.12 the time that is left.
+NINJA_STATUS ?= $(shell dpkg --compare-versions "$$(ninja --version 2>/dev/null)" ge 1.12 2>/dev/null && \
+  echo '[%f/%t, %w, %W left]' || echo '[%f/%t %p, %es]') $()
+export NINJA_STATUS
+
 DEMO_RANKS = 4
 DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 
@@ -20,7 +25,7 @@ WHEELS ?= $(CURDIR)/build/wheels
         install clean packages test-packages wheel-tools gpu-bundle
 
 help:
-	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES)"
+	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES); builds nothing else"
 	@echo "make test          build everything, run the tests"
 	@echo "make test-long     the slow tests, which 'make test' leaves out"
 	@echo "make test-python   the Python package as pip installs it, in an environment of its own"
@@ -65,11 +70,12 @@ build-tsan/build.ninja: | packages
 	cmake --preset tsan
 
 build: packages build/build.ninja
+	@echo "build: building the library, bindings, engines, programs, laboratory, examples and tests with $(JOBS) jobs"
 	@cmake --build --preset release -j $(JOBS)
 
 demo: packages build/build.ninja
-	@cmake --build --preset release -j $(JOBS) \
-	  --target tutti_command hello $(DEMO_COLLECTIVES:%=%_perf)
+	@echo "demo: building the library, tutti run and $(words $(DEMO_COLLECTIVES)) of the *_perf programs with $(JOBS) jobs"
+	@cmake --build --preset release -j $(JOBS) --target tutti_command $(DEMO_COLLECTIVES:%=%_perf)
 	@for collective in $(DEMO_COLLECTIVES); do \
 	  echo; \
 	  echo "$$ build/bin/tutti run -n $(DEMO_RANKS) build/bin/$${collective}_perf -b 8 -e 64M -f 2"; \
@@ -152,13 +158,13 @@ train: packages build/build.ninja
 # How much of the communication is hidden where nothing is computed and the link is slow.
 bench-overlap: packages build/build.ninja
 	@python3 bindings/torch/install.py $(WHEELS) --whole
-	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
+	@cmake --preset release -DTUTTI_LABORATORY=ON -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target data_parallel_bench tutti_command nccl
 	python3 bench/parallel/overlap.py --wheels $(WHEELS)
 
 bench-train: packages build/build.ninja
 	@python3 bindings/torch/install.py $(WHEELS) --whole
-	@cmake --preset release -DTUTTI_WHEELS=$(WHEELS) >/dev/null
+	@cmake --preset release -DTUTTI_LABORATORY=ON -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target train_worker nccl
 	python3 bench/train/bench.py --wheels $(WHEELS)
 
@@ -216,6 +222,7 @@ fuzz: packages
 	done
 
 bench: packages build/build.ninja
+	@cmake --preset release -DTUTTI_LABORATORY=ON >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target combine_bench
 	@build/bench/combine_bench
 
@@ -223,11 +230,12 @@ bench: packages build/build.ninja
 compare:
 	@cmake/packages.sh build test peers
 	@laboratory/peers/newest.sh build/peers || echo "without the newest MPIs, which could not be installed"
-	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(JOBS)
+	@cmake --preset release -DTUTTI_LABORATORY=ON >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target tutti_command tutti-compare
 	@build/bin/tutti compare $(DEMO_COLLECTIVES) -n 2
 
-docs: build
+docs: packages build/build.ninja
+	@cmake --build --preset release -j $(JOBS) --target tutti_command tutti-settings
 	build/bin/tutti settings --markdown > docs/settings.md
 
 build-gpu/build.ninja: | packages
