@@ -10,11 +10,11 @@ set(TUTTI_INTERFACES ${PROJECT_BINARY_DIR}/interfaces)
 
 function(tutti_interface name)
   set(header ${TUTTI_INTERFACES}/tutti_${name}_interface.h)
-  list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/)
+  list(TRANSFORM ARGN PREPEND ${TUTTI_ROOT}/)
   add_custom_command(OUTPUT ${header}
     COMMAND ${CMAKE_COMMAND} -DOUT=${header} -DNAME=${name} -DVERSION=${PROJECT_VERSION}
-            "-DHEADERS=${ARGN}" -P ${PROJECT_SOURCE_DIR}/cmake/interface.cmake
-    DEPENDS ${ARGN} ${PROJECT_SOURCE_DIR}/cmake/interface.cmake
+            "-DHEADERS=${ARGN}" -P ${TUTTI_ROOT}/cmake/interface.cmake
+    DEPENDS ${ARGN} ${TUTTI_ROOT}/cmake/interface.cmake
     VERBATIM)
   add_custom_target(tutti_${name}_interface DEPENDS ${header})
 endfunction()
@@ -34,7 +34,7 @@ endfunction()
 
 function(tutti_module name)
   set(target tutti_${name})
-  set(map ${PROJECT_SOURCE_DIR}/cmake/module.map)
+  set(map ${TUTTI_ROOT}/cmake/module.map)
   add_library(${target} MODULE ${ARGN})
   tutti_module_options(${target})
   tutti_shares(${name} ${target})

@@ -388,5 +388,7 @@ void group(const std::function<void()>& body);
 void group_start();
 void group_end();
 void group_drop();
+/// Whether a group is open on this thread: calls that are made now run when it ends.
+bool inside_group();
 
 }  // namespace tutti

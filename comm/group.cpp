@@ -295,6 +295,8 @@ void group_end() try {
   throw as_error(e);
 }
 
+bool inside_group() { return group_is_open(); }
+
 void group_drop() {
   if (open_groups > 0 && leave_group()) open_group() = {};
 }

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "communicator.h"
 
 namespace tutti {
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "core/log_line.h"
 #include "core/settings.h"
 
 namespace tutti {
@@ -44,6 +45,9 @@ spdlog::logger& log() {
   static spdlog::logger* const logger = make_logger();
   return *logger;
 }
+
+void log_warning(std::string_view line) { log().warn(line); }
+void log_error(std::string_view line) { log().error(line); }
 
 bool is_log_level(std::string_view text) {
   return std::ranges::any_of(kLevels, [&](const auto& level) { return level.first == text; });

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "core/highway-inl.h"
 #include "hwy/targets.h"
 
 namespace tutti::detail {

@@ -3,7 +3,7 @@
 //
 // libhwy.so would say so, too. But Tutti uses Highway's headers alone: merely loading that library
 // costs each process 3 to 7 ms, in which it measures a clock
-// (docs/experiments.md#many-processes-of-a-host). What the headers need of it is in highway.cpp.
+// (docs/experiments.md#many-processes-of-a-host). What the headers need of it is in highway-inl.h.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "device/gpus.h"
 
+#include "collectives/execute/cuda/device.h"
 #include "transport/gpu/cuda_module.h"
 #include "transport/gpu/gpu_driver.h"
 
@@ -8,6 +9,10 @@ namespace tutti {
 Gpus cuda_gpus() {
   return {gpu_of, [] { return cuda().current(); },
           [](int ordinal) { return cuda().open(ordinal); }};
+}
+
+std::shared_ptr<device::EngineDevice> open_for_engine(const Gpus& gpus, int ordinal) {
+  return gpus.open(ordinal);
 }
 
 }  // namespace tutti

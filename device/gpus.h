@@ -1,11 +1,16 @@
-// The interface of a communicator to the GPUs of this process. The tests replace GPUs by threads.
+// The interface of a communicator, and of engines, to the GPUs of this process. The tests replace
+// GPUs by threads.
 #pragma once
 
 #include <memory>
 
-#include "collectives/execute/cuda/device.h"
+#include "collectives/execute/cuda/engine_device.h"
 
 namespace tutti {
+
+namespace device {
+class Device;
+}
 
 struct Gpus {
   /// The ordinal of the GPU that has this memory; -1: host memory.
@@ -18,5 +23,8 @@ struct Gpus {
 
 /// CUDA's. The last two open libtutti_cuda.so, and throw Error(system) where it is missing.
 Gpus cuda_gpus();
+
+/// What `gpus.open(ordinal)` opens, for an engine.
+std::shared_ptr<device::EngineDevice> open_for_engine(const Gpus& gpus, int ordinal);
 
 }  // namespace tutti

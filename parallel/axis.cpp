@@ -10,7 +10,6 @@
 #include <optional>
 #include <utility>
 
-#include "comm/impl.h"
 #include "core/compressed.h"
 #include "parallel/agreement.h"
 
@@ -53,7 +52,7 @@ Call message_of(const void* in, void* out, std::size_t count, DataType type, int
 
 /// There the result would come when the group ends, perhaps to memory that is gone by then.
 void check_no_group(const Call& call) {
-  if (!group_is_open()) return;
+  if (!inside_group()) return;
   throw Error(ErrorCode::invalid_usage,
               fmt::format("{} of an engine inside of a group(): the engine needs the result "
                           "before the group ends",

@@ -16,6 +16,8 @@
 // later messages of that peer alone.
 #pragma once
 
+#include <tutti/comm/communicator.h>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -29,7 +31,6 @@
 #include <utility>
 #include <vector>
 
-#include "../comm/communicator.h"
 #include "device.h"
 #include "trace.h"
 

@@ -12,6 +12,8 @@
 // One thread at a time uses a device. Functions throw tutti::Error.
 #pragma once
 
+#include <tutti/core/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -19,7 +21,6 @@
 #include <span>
 #include <string_view>
 
-#include "../core/types.h"
 #include "optimizer/optimizer.h"
 
 namespace tutti::parallel {

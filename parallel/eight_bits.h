@@ -7,9 +7,9 @@
 // missing in every rank's result, so this rank alone sends it later (Call::left_out).
 #pragma once
 
-#include <cstddef>
+#include <tutti/core/types.h>
 
-#include "../core/types.h"
+#include <cstddef>
 
 namespace tutti::parallel {
 

@@ -25,7 +25,7 @@ Gpu::Gpu(const Gpus& gpus, int ordinal, bool computes)
     : owner_(gpus.owner),
       ordinal_(ordinal),
       name_(fmt::format("GPU {}", ordinal)),
-      gpu_(gpus.open(ordinal)),
+      gpu_(open_for_engine(gpus, ordinal)),
       kernels_(computes ? &gpu_kernels() : nullptr) {
   if (computes) gpu_->as_current([&] { kernels_->load(); });
 }
@@ -63,7 +63,7 @@ void Gpu::release(std::byte* memory, const Event& last_use) noexcept {
 }
 
 Device::Available Gpu::available() const {
-  const device::Device::Identity identity = gpu_->identity();
+  const device::EngineDevice::Identity identity = gpu_->identity();
   return {.bytes = gpu_->free_bytes(), .domain = mix(identity[0], identity[1])};
 }
 

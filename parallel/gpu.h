@@ -21,7 +21,7 @@
 namespace tutti {
 struct Gpus;
 namespace device {
-class Device;
+class EngineDevice;
 }
 }  // namespace tutti
 
@@ -78,7 +78,7 @@ class Gpu : public Device {
   int (*owner_)(const void* pointer);
   const int ordinal_;
   const std::string name_;
-  const std::shared_ptr<device::Device> gpu_;
+  const std::shared_ptr<device::EngineDevice> gpu_;
   const GpuKernels* const kernels_;  // null: for tests, none
   double* sums_ = nullptr;           // of sum_of_squares(), which has waited for its kernels
   Stream current_ = nullptr;

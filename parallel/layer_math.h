@@ -8,11 +8,12 @@
 // host memory, which has been read on return. Functions throw tutti::Error.
 #pragma once
 
+#include <tutti/core/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include "../core/types.h"
 #include "tensor/multiply.h"
 
 namespace tutti::parallel {

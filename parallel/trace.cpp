@@ -4,21 +4,15 @@
 
 #include <cerrno>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
 #include <utility>
 
 #include "core/error.h"
+#include "parallel/json_text.h"
 
 namespace tutti::parallel {
 namespace {
-
-/// As JSON, with U+FFFD for what is not UTF-8: the names of parameters may have any bytes.
-std::string quoted(const std::string& text) {
-  using nlohmann::json;
-  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 /// As the format counts: microseconds.
 double microseconds(Trace::Clock::time_point at) {
@@ -39,14 +33,14 @@ void write_events(std::ostream& out, const Trace& trace) {
       out << fmt::format(
           "{{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": {}, \"tid\": {}, \"args\": "
           "{{\"name\": {}}}}},\n",
-          pid, track->second, quoted(event.track));
+          pid, track->second, json_text(event.track));
     }
     const auto line = [&](char phase, Trace::Clock::time_point at, const std::string& more) {
       out << fmt::format(
           "{{\"ph\": \"{}\", \"name\": {}, \"cat\": {}, \"pid\": {}, \"tid\": {}, \"ts\": "
           "{:.3f}{}}},\n",
-          phase, quoted(event.name), quoted(event.track), pid, track->second, microseconds(at),
-          more);
+          phase, json_text(event.name), json_text(event.track), pid, track->second,
+          microseconds(at), more);
     };
     switch (event.kind) {
       case Trace::Kind::span:

@@ -4,12 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
+#include <tutti/core/types.h>
 
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "../../core/types.h"
 
 namespace tutti::libtorch {
 

@@ -9,9 +9,9 @@
 
 #include "collectives/draw/layout.h"
 #include "collectives/draw/schedule.h"
-#include "collectives/draw/svg.h"
 #include "collectives/text/text.h"
 #include "core/counted.h"
+#include "core/svg.h"
 
 namespace tutti {
 namespace drawing {

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <vector>
 
-#include "collectives/draw/svg.h"
+#include "core/svg.h"
 
 namespace tutti {
 namespace {

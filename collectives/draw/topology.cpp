@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/draw/svg.h"
+#include "core/svg.h"
 #include "topology/show/text.h"
 
 namespace tutti {

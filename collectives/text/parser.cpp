@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "collectives/text/line.h"
 #include "collectives/text/size.h"
 #include "collectives/text/text.h"
 #include "core/error.h"
+#include "core/line.h"
 
 namespace tutti {
 namespace {
@@ -59,7 +59,7 @@ class Parser {
     if (!collective) line.fail_at("a collective (all_reduce, ...)", rest);
     h.collective = *collective;
     const std::string_view algorithm = line.word();
-    if (!is_plan_name(algorithm)) line.fail("an algorithm's name, one word of at most 64 letters");
+    if (!is_word(algorithm)) line.fail("an algorithm's name, one word of at most 64 letters");
     h.algorithm = algorithm;
     line.expect("ranks");
     h.ranks = static_cast<int>(line.number("the number of ranks", 1, TextLimits::ranks));

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 
 #include "collectives/plan.h"
 
@@ -24,8 +23,5 @@ struct StepSize {
 /// other step must state it: nullopt. `count` is that of the memory operands.
 std::optional<StepSize> implied_size(std::span<const Operand> destinations,
                                      std::span<const Operand> sources, std::uint32_t count);
-
-/// Whether this may be the name of an algorithm: one word.
-bool is_plan_name(std::string_view name);
 
 }  // namespace tutti

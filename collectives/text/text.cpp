@@ -6,6 +6,7 @@
 
 #include "collectives/text/size.h"
 #include "core/error.h"
+#include "core/line.h"
 
 namespace tutti {
 namespace {
@@ -55,11 +56,11 @@ void put_step(std::string& text, const RankPlan& rank, std::uint32_t lane, const
 }
 
 void put_header(std::string& text, const PlanHeader& h) {
-  if (!is_plan_name(h.algorithm)) {
+  if (!is_word(h.algorithm)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("cannot write a plan whose algorithm is named '{}': a name is one word "
-                            "of at most {} letters, digits, '_', '-' and '.'",
-                            h.algorithm, TextLimits::name_length));
+                            "of at most 64 letters, digits, '_', '-' and '.'",
+                            h.algorithm));
   }
   auto end = std::back_inserter(text);
   fmt::format_to(end, "tutti plan 1\n{} {}  ranks {}", name(h.collective), h.algorithm, h.ranks);
@@ -106,16 +107,6 @@ std::optional<StepSize> implied_size(std::span<const Operand> destinations,
     }
   }
   return StepSize{Space::out, 0, 0};
-}
-
-bool is_plan_name(std::string_view name) {
-  if (name.empty() || name.size() > TextLimits::name_length) return false;
-  for (const char c : name) {
-    const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                      c == '_' || c == '-' || c == '.';
-    if (!word) return false;
-  }
-  return true;
 }
 
 std::string_view name(Space memory) {

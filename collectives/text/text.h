@@ -33,7 +33,6 @@ struct TextLimits {
   static constexpr std::uint32_t slots = 65'536;
   static constexpr std::uint32_t chunks = 1u << 24;               // pieces, tmp, a message
   static constexpr std::uint64_t chunks_of_all_ranks = 1u << 26;  // in, out and tmp together
-  static constexpr std::uint32_t name_length = 64;
   static constexpr std::uint64_t bytes = 0xffff'ffff;
 };
 

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/agreement.h"
@@ -14,30 +15,92 @@
 namespace tutti::parallel {
 namespace {
 
-using nlohmann::json;
+/// Numbers, one after the other; a text or a list has its length before it.
+class Writer {
+ public:
+  void put(std::uint64_t number) { put(&number, sizeof number); }
+  void put(const std::string& text) {
+    put(text.size());
+    put(text.data(), text.size());
+  }
+  void put(const std::vector<std::size_t>& numbers) {
+    put(numbers.size());
+    for (const std::size_t n : numbers) put(n);
+  }
+  std::vector<std::uint8_t> take() { return std::move(bytes_); }
+
+ private:
+  void put(const void* data, std::size_t size) {
+    const auto* const bytes = static_cast<const std::uint8_t*>(data);
+    bytes_.insert(bytes_.end(), bytes, bytes + size);
+  }
+
+  std::vector<std::uint8_t> bytes_;
+};
+
+/// The same from bytes that another rank has written. Throws Error(internal) where they end.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
+
+  std::uint64_t number() {
+    std::uint64_t number = 0;
+    std::memcpy(&number, next(sizeof number), sizeof number);
+    return number;
+  }
+  std::string text() {
+    const std::uint64_t size = number();
+    return {reinterpret_cast<const char*>(next(size)), size};
+  }
+  std::vector<std::size_t> numbers() {
+    std::vector<std::size_t> all;
+    for (std::uint64_t left = number(); left > 0; --left) all.push_back(number());
+    return all;
+  }
+
+ private:
+  const std::uint8_t* next(std::uint64_t size) {
+    if (size > bytes_.size()) {
+      throw Error(ErrorCode::internal,
+                  "a rank's list of the parts that it saves is cut off; this is a bug in Tutti");
+    }
+    const std::uint8_t* const at = bytes_.data();
+    bytes_ = bytes_.subspan(size);
+    return at;
+  }
+
+  std::span<const std::uint8_t> bytes_;
+};
 
 std::vector<std::uint8_t> described(std::span<const SavedPart* const> parts) {
-  json all = json::array();
+  Writer to;
+  to.put(parts.size());
   for (const SavedPart* const s : parts) {
     const TensorPart& p = s->part;
-    all.push_back(
-        {s->rank, p.name, static_cast<int>(p.type), p.shape, p.offset, p.extent, p.begin, p.count});
+    to.put(static_cast<std::uint64_t>(s->rank));
+    to.put(p.name);
+    to.put(static_cast<std::uint64_t>(p.type));
+    for (const auto* const sizes : {&p.shape, &p.offset, &p.extent}) to.put(*sizes);
+    to.put(p.begin);
+    to.put(p.count);
   }
-  return json::to_cbor(all);
+  return to.take();
 }
 
 /// From bytes that described() begins.
 std::vector<SavedPart> parts_of(std::span<const std::uint8_t> bytes) {
+  Reader from(bytes);
   std::vector<SavedPart> parts;
-  for (const json& p : json::from_cbor(bytes.begin(), bytes.end(), false)) {
-    parts.push_back({.rank = p.at(0),
-                     .part = {.name = p.at(1),
-                              .type = static_cast<DataType>(p.at(2).get<int>()),
-                              .shape = p.at(3),
-                              .offset = p.at(4),
-                              .extent = p.at(5),
-                              .begin = p.at(6),
-                              .count = p.at(7)}});
+  for (std::uint64_t left = from.number(); left > 0;
+       --left) {  // members in the order of described()
+    parts.push_back({.rank = static_cast<int>(from.number()),
+                     .part = {.name = from.text(),
+                              .type = static_cast<DataType>(from.number()),
+                              .shape = from.numbers(),
+                              .offset = from.numbers(),
+                              .extent = from.numbers(),
+                              .begin = from.number(),
+                              .count = from.number()}});
   }
   return parts;
 }

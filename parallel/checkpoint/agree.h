@@ -2,11 +2,12 @@
 // make whole tensors. All functions are collective over the axis.
 #pragma once
 
+#include <tutti/core/error.h>
+
 #include <functional>
 #include <optional>
 #include <span>
 
-#include "../../core/error.h"
 #include "../axis.h"
 #include "coverage.h"
 

@@ -16,24 +16,12 @@
 #include <string>
 #include <vector>
 
+#include "header.h"
 #include "new_file.h"
 #include "part.h"
 
 namespace tutti::parallel {
 
-/// Everything but tensors that a file has.
-struct FileNotes {
-  std::uint64_t id = 0;  // all files of a checkpoint have the same
-  std::uint64_t step = 0;
-  int rank = 0, ranks = 1;
-  std::map<std::string, std::string> texts;  // the program's own
-};
-
-/// Throws Error(invalid_argument) for what write_tensors() refuses: a part that cannot be
-/// (TensorPart::check()), two parts of a tensor, a name that is taken, a name or text that is not
-/// UTF-8.
-void check_writable(std::span<const TensorPart> parts,
-                    const std::map<std::string, std::string>& texts);
 /// Writes the parts that have elements, in this order, and commits. Throws Error(system), with the
 /// file's name; then there is no such file. False: somebody has removed it meanwhile.
 [[nodiscard]] bool write_tensors(NewFile& file, std::span<const TensorPart> parts,
@@ -67,7 +55,7 @@ class TensorFile {
 
  private:
   void map();
-  void read_header();
+  void read();
 
   const std::string path_;
   std::shared_ptr<const std::byte> bytes_;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/log.h"
+#include "core/log_line.h"
 #include "parallel/agreement.h"
 #include "parallel/checkpoint/agree.h"
 #include "parallel/checkpoint/checkpoint.h"
@@ -142,9 +142,9 @@ bool CheckpointFolder::is_right(const WholeCheckpoint& checkpoint) {
     }
   }
   if (error && axis_.rank() == 0) {
-    log().warn(
+    log_warning(fmt::format(
         "the checkpoint of step {} does not count as one to keep, as it cannot be loaded: {}",
-        checkpoint.step, error->what());
+        checkpoint.step, error->what()));
   }
   know(id, share, !error);
   return !error;
@@ -189,8 +189,9 @@ std::optional<std::uint64_t> CheckpointFolder::load(std::span<TensorPart> parts,
     const std::string said = error->what();
     if (damage.empty()) damage = said;
     if (axis_.rank() == 0) {
-      log().warn("the checkpoint of step {} is damaged, and the one before it is tried: {}",
-                 checkpoint->step, said);
+      log_warning(
+          fmt::format("the checkpoint of step {} is damaged, and the one before it is tried: {}",
+                      checkpoint->step, said));
     }
   }
   if (damage.empty()) return std::nullopt;

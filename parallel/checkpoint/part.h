@@ -3,12 +3,12 @@
 // it.
 #pragma once
 
+#include <tutti/core/types.h>
+
 #include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
-
-#include "../../core/types.h"
 
 namespace tutti::parallel {
 

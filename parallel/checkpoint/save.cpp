@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/log.h"
+#include "core/log_line.h"
 #include "parallel/agreement.h"
 #include "parallel/checkpoint/agree.h"
 #include "parallel/checkpoint/checkpoint.h"
@@ -53,8 +53,9 @@ struct CheckpointFolder::Writing {
       if (write_tensors(*to.own, parts, to.notes)) {
         stamp = stamp_of(to.own->path());
       } else {
-        log().warn("the checkpoint of step {} does not stay: another rank could not write its file",
-                   to.notes.step);
+        log_warning(fmt::format(
+            "the checkpoint of step {} does not stay: another rank could not write its file",
+            to.notes.step));
       }
     } catch (...) {
       error = std::current_exception();
@@ -83,7 +84,7 @@ CheckpointFolder::~CheckpointFolder() {
   try {
     wait();
   } catch (const std::exception& e) {
-    log().error("a checkpoint was not written: {}", e.what());
+    log_error(fmt::format("a checkpoint was not written: {}", e.what()));
   }
 }
 

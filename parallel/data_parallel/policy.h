@@ -1,6 +1,8 @@
 // The choices of a user of the data-parallel engine, and the description of the model.
 #pragma once
 
+#include <tutti/core/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "../../core/types.h"
 #include "../eight_bits.h"
 
 namespace tutti::parallel {

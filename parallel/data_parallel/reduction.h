@@ -1,11 +1,12 @@
 // Averaging of buckets: in their own type, in another type, or compressed. The engine decides when.
 #pragma once
 
+#include <tutti/comm/communicator.h>
+
 #include <cstddef>
 #include <memory>
 #include <span>
 
-#include "../../comm/communicator.h"
 #include "../memory_pool.h"
 #include "buckets.h"
 

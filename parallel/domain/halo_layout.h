@@ -19,12 +19,13 @@
 // This is arithmetic: it needs no communicator. Threads may share it.
 #pragma once
 
+#include <tutti/core/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "../../core/types.h"
 #include "blocks.h"
 
 namespace tutti::parallel::domain {

@@ -225,6 +225,7 @@ void add_squares_target(DataType type, const void* data, std::size_t count, doub
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "core/highway-inl.h"
 
 namespace tutti::parallel::kernels {
 

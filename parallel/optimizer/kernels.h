@@ -4,9 +4,9 @@
 // number of ranks that share the array.
 #pragma once
 
-#include <cstddef>
+#include <tutti/core/types.h>
 
-#include "../../core/types.h"
+#include <cstddef>
 
 namespace tutti::parallel::kernels {
 

@@ -5,11 +5,12 @@
 // states. Gradients may be narrower, and so may the copy for computations.
 #pragma once
 
+#include <tutti/core/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-#include "../../core/types.h"
 #include "kernels.h"
 
 namespace tutti::parallel {

@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "collectives/draw/svg.h"
 #include "core/error.h"
+#include "core/svg.h"
 #include "parallel/pipeline/messages.h"
 #include "parallel/pipeline/timeline.h"
 #include "parallel/pipeline/verify.h"

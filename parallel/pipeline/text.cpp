@@ -4,9 +4,8 @@
 
 #include <iterator>
 
-#include "collectives/text/line.h"
-#include "collectives/text/size.h"
 #include "core/error.h"
+#include "core/line.h"
 #include "parallel/pipeline/verify.h"
 
 namespace tutti::parallel::pipeline {
@@ -53,7 +52,7 @@ class Parser {
 
   void parse_header(Line& line) {
     const std::string_view name = line.word();
-    if (!is_plan_name(name)) line.fail("a name, one word of at most 64 letters");
+    if (!is_word(name)) line.fail("a name, one word of at most 64 letters");
     s_.name = name;
     line.expect("ranks");
     ranks_ = number(line, "the number of ranks", 1, Limits::ranks);
@@ -120,7 +119,7 @@ class Parser {
 }  // namespace
 
 std::string to_text(const Schedule& s) {
-  if (!is_plan_name(s.name)) {
+  if (!is_word(s.name)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("cannot write a schedule that is named '{}': a name is one word of at "
                             "most 64 letters, digits, '_', '-' and '.'",

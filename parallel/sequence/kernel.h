@@ -6,10 +6,10 @@
 // delta are queries x batch x heads numbers of type wide(type).
 #pragma once
 
+#include <tutti/core/types.h>
+
 #include <cstddef>
 #include <functional>
-
-#include "../../core/types.h"
 
 namespace tutti::parallel::sequence {
 

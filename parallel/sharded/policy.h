@@ -2,11 +2,12 @@
 // and how far ahead communication starts. The same on all ranks.
 #pragma once
 
+#include <tutti/core/types.h>
+
 #include <cstddef>
 #include <optional>
 #include <string>
 
-#include "../../core/types.h"
 #include "../eight_bits.h"
 #include "unit.h"
 

@@ -2,10 +2,10 @@
 // matrices to multiply when, and what to communicate in between.
 #pragma once
 
+#include <tutti/core/types.h>
+
 #include <cstddef>
 #include <functional>
-
-#include "../../core/types.h"
 
 namespace tutti::parallel::tensor {
 

@@ -1,5 +1,7 @@
 # A folder includes only what stands before it in this list. (The picture in docs/design.md has the
-# first at the bottom.) Run by ctest in the project's folder (ROOT).
+# first at the bottom.) What is built upon an installed library, too, includes only what is installed.
+# Run by ctest in the project's folder (ROOT).
+cmake_minimum_required(VERSION 3.25)
 set(layers
     core
     topology
@@ -20,6 +22,12 @@ set(layers
     laboratory
     tests)
 
+include("${ROOT}/cmake/headers.cmake")
+include("${ROOT}/parallel/headers.cmake")
+set(library core topology transport collectives bootstrap device comm tutti.h)
+# What cmake/engines builds. Of others it has no more than this.
+set(engines parallel bindings/torch bench/nccl examples bindings/nccl/nccl.h bench/command_line.h)
+
 # The place in the list of what `path` is or lies in; -1: it is in none.
 function(layer_of path result)
   list(FIND layers "${path}" index)
@@ -28,6 +36,50 @@ function(layer_of path result)
     list(FIND layers "${path}" index)
   endwhile()
   set(${result} ${index} PARENT_SCOPE)
+endfunction()
+
+# Whether `path` is, or lies in, one of the others.
+function(lies_in path result)
+  set(${result} FALSE PARENT_SCOPE)
+  foreach(place IN LISTS ARGN)
+    if(path STREQUAL place OR path MATCHES "^${place}/")
+      set(${result} TRUE PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
+
+# What is wrong with it that `source` includes `include`, for whom the library or the engines are installed;
+# nothing: "". `spelled`: as the source has it, from < or " on.
+function(check_installed source include spelled result)
+  set(${result} "" PARENT_SCOPE)
+  lies_in("${include}" of_library ${library})
+  if(source IN_LIST TUTTI_PUBLIC_HEADERS)
+    set(allowed ${TUTTI_PUBLIC_HEADERS})
+  elseif(source IN_LIST TUTTI_INTERNAL_HEADERS)
+    set(allowed ${TUTTI_PUBLIC_HEADERS} ${TUTTI_INTERNAL_HEADERS})
+  elseif(source IN_LIST TUTTI_ENGINE_HEADERS)
+    set(allowed ${TUTTI_PUBLIC_HEADERS} ${TUTTI_ENGINE_HEADERS})
+    if(of_library AND NOT spelled MATCHES "^<tutti/")
+      set(${result} ": installed headers of engines spell it <tutti/${include}>" PARENT_SCOPE)
+    endif()
+  else()
+    lies_in("${source}" of_engines ${engines})
+    if(NOT of_engines)
+      return()
+    endif()
+    set(allowed ${TUTTI_PUBLIC_HEADERS} ${TUTTI_INTERNAL_HEADERS})
+    if(of_library AND spelled MATCHES "^.[.]")
+      set(${result} ": by a relative path, which finds nothing that is installed" PARENT_SCOPE)
+    endif()
+    lies_in("${include}" of_engines ${engines})
+    if(of_engines)
+      return()
+    endif()
+  endif()
+  if(NOT include IN_LIST allowed)
+    set(${result} ", which is not installed for it (cmake/headers.cmake, parallel/headers.cmake)"
+        PARENT_SCOPE)
+  endif()
 endfunction()
 
 set(wrong "")
@@ -45,6 +97,7 @@ foreach(room IN LISTS layers)
     string(REGEX REPLACE "[][;]" " " text "${text}")  # they mean something to CMake's lists
     string(REGEX MATCHALL "\n[ \t]*#[ \t]*include[ \t]*[<\"][^>\"\n]+" includes "\n${text}")
     foreach(include IN LISTS includes)
+      string(REGEX MATCH "[<\"].*" spelled "${include}")
       string(REGEX REPLACE "^[^<\"]*[<\"](tutti/)?" "" include "${include}")
       if(NOT include MATCHES "^[.]" AND EXISTS "${ROOT}/${include}")
         set(include "${ROOT}/${include}")
@@ -56,7 +109,11 @@ foreach(room IN LISTS layers)
         layer_of("${include}" to)
         math(EXPR seen "${seen} + 1")
         if(to GREATER from OR to EQUAL -1)
-          string(APPEND wrong "\n${source} includes ${include}")
+          string(APPEND wrong "\n${source} includes ${include}, which stands behind it in the list")
+        endif()
+        check_installed("${source}" "${include}" "${spelled}" fault)
+        if(fault)
+          string(APPEND wrong "\n${source} includes ${include}${fault}")
         endif()
       endif()
     endforeach()
@@ -64,7 +121,7 @@ foreach(room IN LISTS layers)
 endforeach()
 
 if(wrong)
-  message(FATAL_ERROR "includes of what does not stand before the folder in the list:${wrong}")
+  message(FATAL_ERROR "folders include what they may not:${wrong}")
 elseif(seen LESS 4000)
   message(FATAL_ERROR "only ${seen} includes were found")
 endif()

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/draw/svg.h"
+#include "core/svg.h"
 #include "tools/estimate/estimate_report.h"
 
 namespace tutti {

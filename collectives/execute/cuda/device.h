@@ -1,16 +1,14 @@
-// A device. The executor needs memory that its kernels see, and launches; engines for parallel
-// training (parallel/gpu.h) need streams, events and zeros. cuda_device.h is the real one; the
-// tests have some that run blocks as threads.
+// A device as the executor of collectives needs it: memory that its kernels see, and launches; and
+// as engines need it (engine_device.h). cuda_device.h is the real one; the tests have some that run
+// blocks as threads.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <functional>
 #include <memory>
 #include <span>
 
+#include "collectives/execute/cuda/engine_device.h"
 #include "collectives/execute/cuda/launch.h"
 #include "core/error.h"
 #include "core/types.h"
@@ -18,12 +16,6 @@
 #include "transport/gpu/cuda_rdma.h"
 
 namespace tutti::device {
-
-/// A queue of work on a device: cudaStream_t, without its header.
-using Stream = void*;
-
-/// All work that a stream had when the event was recorded; null: that has been done.
-using Event = std::shared_ptr<void>;
 
 /// Where work on a stream goes.
 struct StreamPlace {
@@ -45,14 +37,8 @@ struct Mapping {
   std::size_t bytes = 0;
 };
 
-class Device {
+class Device : public EngineDevice {
  public:
-  virtual ~Device() = default;
-
-  /// Zeroed memory of the device, 256-byte aligned. Throws Error(system).
-  virtual std::byte* allocate(std::size_t bytes) = 0;
-  /// When no kernel uses it any more; waits for none.
-  virtual void deallocate(std::byte* memory) noexcept = 0;
   /// Zeroed memory of the host that kernels can read and write while they run.
   virtual Control* allocate_control() = 0;
   virtual void deallocate_control(Control* control) noexcept = 0;
@@ -68,14 +54,11 @@ class Device {
   /// Copies to memory of the device that nothing uses which was launched so far; has been done on
   /// return, and waits for no kernel. Also while a stream of this thread is captured.
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
-  /// The same after what is on `stream` (which is not captured), for memory that was in use.
-  virtual void overwrite(std::byte* to, std::span<const std::byte> from, Stream stream) = 0;
   /// Runs `blocks` blocks of the kernel for `type` after what is on `stream`; does not wait. Is
   /// followed by note().
   virtual void launch(const Launch& launch, DataType type, std::uint32_t blocks, Stream stream) = 0;
 
-  /// Copies within the device's memory, after what is on `stream`; does not wait.
-  virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
+  using EngineDevice::order;
   /// Makes what comes on `then` wait for what is on `first`; does not wait itself.
   virtual void order(Stream first, Stream then) = 0;
   /// Marks the newest work on `stream` as `owner`'s; drain() waits for it.
@@ -87,9 +70,6 @@ class Device {
   /// Blocks that surely run side by side on the whole device.
   virtual std::uint32_t most_blocks() const = 0;
 
-  /// What all processes of a host call this device, and no other one.
-  using Identity = std::array<std::uint64_t, 2>;
-  virtual Identity identity() const = 0;
   /// How kernels of this device reach the memory that allocate() gives on another one of this
   /// process, from now on; its own too.
   enum class Reach {
@@ -122,28 +102,6 @@ class Device {
   /// RdmaOrder::with_flush: returns when all that they have written is there for kernels that hear
   /// of it from now on. From any thread. Throws Error(system).
   virtual void flush_rdma_writes() {}
-
-  // For engines. As they are here, they are those of a device that has done all work on return.
-  /// Runs `body` with this GPU as the thread's, where threads have one.
-  virtual void as_current(const std::function<void()>& body) { body(); }
-  /// A stream of its own, until its last owner lets go of it: its work is done nevertheless.
-  virtual std::shared_ptr<void> make_stream() { return std::make_shared<char>(); }
-  virtual Event record(Stream) { return nullptr; }
-  /// Work that comes on `then` waits for `event`; the caller does not.
-  virtual void order(const Event&, Stream) {}
-  virtual bool is_over(const Event&) { return true; }
-  /// The caller waits.
-  virtual void synchronize(const Event&) {}
-  /// After what is on `stream`; does not wait.
-  virtual void zero(std::byte* memory, std::size_t bytes, Stream) {
-    if (bytes > 0) std::memset(memory, 0, bytes);
-  }
-  /// Copies to memory of the host after what is on `stream`, and waits for that.
-  virtual void read(std::byte* to, const std::byte* from, std::size_t bytes, Stream) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-  }
-  /// Memory that nobody uses.
-  virtual std::size_t free_bytes() { return SIZE_MAX; }
 };
 
 }  // namespace tutti::device

@@ -1,11 +1,10 @@
-#include "collectives/text/line.h"
+#include "core/line.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 
-#include "collectives/text/size.h"
 #include "core/error.h"
 
 namespace tutti {
@@ -22,6 +21,15 @@ std::string quoted(std::string_view found) {
 
 }  // namespace
 
+bool is_word(std::string_view text) {
+  constexpr std::size_t kLongest = 64;
+  if (text.empty() || text.size() > kLongest) return false;
+  return std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
+  });
+}
+
 bool Line::take(std::string_view token) {
   if (!rest_.starts_with(token)) return false;
   rest_.remove_prefix(token.size());
@@ -35,7 +43,7 @@ void Line::expect(std::string_view token) {
 
 std::string_view Line::word() {
   std::size_t n = 0;
-  while (n < rest_.size() && is_plan_name(rest_.substr(n, 1))) ++n;
+  while (n < rest_.size() && is_word(rest_.substr(n, 1))) ++n;
   const std::string_view w = rest_.substr(0, n);
   rest_.remove_prefix(n);
   skip_space();

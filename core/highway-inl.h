@@ -1,6 +1,8 @@
-// The two functions that Highway's headers declare and libhwy.so has, for the library that compiles
-// this file; supported_targets.h says why. They are hidden, so a program may use libhwy.so beside
-// it.
+// The two functions that Highway's headers declare and libhwy.so has: for one source file of each
+// library that has loops on vectors, outside of all namespaces; supported_targets.h says why. They
+// are hidden, so a program may use libhwy.so beside it.
+#pragma once
+
 #include "core/supported_targets.h"
 #include "hwy/targets.h"
 

@@ -10,6 +10,10 @@
 
 namespace tutti {
 
+/// Whether this is one word, as names of algorithms and schedules are: up to 64 letters, digits,
+/// '_', '-' and '.'.
+bool is_word(std::string_view text);
+
 /// The rest of one line. Refers to the text.
 class Line {
  public:
