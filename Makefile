@@ -49,7 +49,7 @@ help:
 	@echo "make gpu-bundle    gpu-bundle.tar.gz, to be checked on a machine with a GPU (needs nvcc)"
 	@echo "make build         library, programs, examples and tests, in build/"
 	@echo "make install       into PREFIX (default /usr/local)"
-	@echo "make docs          write docs/settings.md from the table of settings"
+	@echo "make docs          write docs/settings.md from the table of settings, and the numbers of docs/reading.md"
 	@echo "make format        clang-format everything; make check-format only looks"
 	@echo "make clean         remove the build folders"
 	@echo "TRAIN='--tp 2'     what 'make train' trains (default: $(TRAIN)); 'build/bin/train --help' has all of it"
@@ -237,6 +237,7 @@ compare:
 docs: packages build/build.ninja
 	@cmake --build --preset release -j $(JOBS) --target tutti_command tutti-settings
 	build/bin/tutti settings --markdown > docs/settings.md
+	@cmake -DROOT=$(CURDIR) -DWRITE=ON -P tests/docs/reading.cmake
 
 build-gpu/build.ninja: | packages
 	cmake --preset gpu
