@@ -185,7 +185,7 @@ test-rdma: packages build/build.ninja
 # The kernels as nvcc compiles them, without a GPU.
 test-ptx: test-packages build/build.ninja
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release -j $(JOBS) --target ptx_tests
+	@cmake --build --preset release -j $(JOBS) --target ptx_tests tutti_more_ptx_files
 	@ctest --test-dir build --verbose --no-tests=error -R '^ptx_'
 	@grep -hE '^ptx_|% of [0-9]+ lines|schedules;|were noticed|tests? from .* ran|^[0-9]+/[0-9]+ Test' build/Testing/Temporary/LastTest.log
 

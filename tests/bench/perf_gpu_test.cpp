@@ -164,30 +164,30 @@ TEST_F(PerfGpu, Graph) {
 // It does nothing, so its results are wrong, which is not Tutti's fault. Its ranks have a stream
 // each.
 TEST_F(PerfGpu, AnotherLibraryBesideIt) {
-  unsetenv("REFUSING_LIBNCCL");
+  unsetenv("REFUSING_NCCL");
   std::string output = run(Collective::all_reduce,
-                           "-g 3 -b 64 -e 64 -n 5 -w 1 -G 7 -o mulsum --nccl " REFUSING_LIBNCCL);
+                           "-g 3 -b 64 -e 64 -n 5 -w 1 -G 7 -o mulsum --nccl " REFUSING_NCCL);
   EXPECT_NE(output.find("# NCCL is not measured any more: ncclRedOpCreatePreMulSum"),
             std::string::npos)
       << output;
   recorded = launched = 0;
-  output = run(Collective::all_reduce, "-g 3 -b 64 -e 64 -n 5 -w 1 -G 7 --nccl " REFUSING_LIBNCCL);
+  output = run(Collective::all_reduce, "-g 3 -b 64 -e 64 -n 5 -w 1 -G 7 --nccl " REFUSING_NCCL);
   EXPECT_EQ(output.find("not measured any more"), std::string::npos) << output;
   EXPECT_EQ(recorded, 2 * 2 * (1 + 3)) << "out of place and in place, twice: Tutti's, and these";
   EXPECT_EQ(launched, 7 * recorded);
   EXPECT_NE(output.find("# Out of bounds values : 0 OK\n"), std::string::npos) << output;
   output = run(Collective::all_reduce,
-               "-t 2 -g 2 -b 64 -e 64 -n 5 -I 1 -z 2 -R 1 --nccl " REFUSING_LIBNCCL);
+               "-t 2 -g 2 -b 64 -e 64 -n 5 -I 1 -z 2 -R 1 --nccl " REFUSING_NCCL);
   EXPECT_NE(output.find("# NCCL is not measured any more: it cannot register memory"),
             std::string::npos)
       << output;
 }
 
 TEST_F(PerfGpu, AnotherLibraryThatHangsIsAborted) {
-  unsetenv("REFUSING_LIBNCCL");
+  unsetenv("REFUSING_NCCL");
   PerfOptions options;
   options.timeout_seconds = 1;
-  const bench::NcclFunctions functions(REFUSING_LIBNCCL, Collective::all_reduce);
+  const bench::NcclFunctions functions(REFUSING_NCCL, Collective::all_reduce);
   Communicator control = std::move(Communicator::create_local(1).front());
   const int devices[] = {0, 0};
   Nccl nccl(functions, options, control, {0, 2, 2, devices});

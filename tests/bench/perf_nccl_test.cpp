@@ -58,17 +58,17 @@ TEST(PerfNcclErrors, NoSuchFile) {
 
 TEST(PerfNcclErrors, NoSuchFunction) {
   const Result result =
-      run(Collective::all_gather, "-b 8 -e 8 --nccl " REFUSING_LIBNCCL);  // which has all_reduce
+      run(Collective::all_gather, "-b 8 -e 8 --nccl " REFUSING_NCCL);  // which has all_reduce
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.output, "");
-  EXPECT_EQ(result.errors, "# error: --nccl " REFUSING_LIBNCCL
+  EXPECT_EQ(result.errors, "# error: --nccl " REFUSING_NCCL
                            ": it has no function ncclAllGather, which all_gather needs\n");
 }
 
 void expect_tutti_alone(const std::string& sentence) {
   Result result;
-  const nlohmann::json json = run_json(
-      Collective::all_reduce, "-t 3 -b 8 -e 64 -f 2 -n 2 --nccl " REFUSING_LIBNCCL, result);
+  const nlohmann::json json =
+      run_json(Collective::all_reduce, "-t 3 -b 8 -e 64 -f 2 -n 2 --nccl " REFUSING_NCCL, result);
   EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
   EXPECT_EQ(rows(result.output), 4u);
   EXPECT_NE(result.output.find("# NCCL is not measured any more: " + sentence + "\n"),
@@ -83,17 +83,17 @@ void expect_tutti_alone(const std::string& sentence) {
 }
 
 TEST(PerfNcclErrors, ALibraryThatRefusesTheRanks) {
-  setenv("REFUSING_LIBNCCL", "init", 1);
+  setenv("REFUSING_NCCL", "init", 1);
   expect_tutti_alone("ncclCommInitRank: invalid usage: two ranks on one GPU");
 }
 
 TEST(PerfNcclErrors, ALibraryThatRefusesACallOfOneRank) {
-  setenv("REFUSING_LIBNCCL", "call", 1);
+  setenv("REFUSING_NCCL", "call", 1);
   expect_tutti_alone("ncclAllReduce: invalid usage: not this call");
 }
 
 TEST(PerfNcclErrors, ALibraryThatFailsLater) {
-  setenv("REFUSING_LIBNCCL", "later", 1);
+  setenv("REFUSING_NCCL", "later", 1);
   expect_tutti_alone("a call: invalid usage: it went wrong");
 }
 

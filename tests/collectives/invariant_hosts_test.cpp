@@ -18,6 +18,7 @@
 #include "collectives/text/text.h"
 #include "comm/plans.h"
 #include "core/error.h"
+#include "tests/collectives/whole_plan.h"
 
 namespace tutti {
 namespace {
@@ -146,17 +147,12 @@ TEST_P(ManyRanksOnHosts, AreProved) {
 
 INSTANTIATE_TEST_SUITE_P(InvariantHosts, ManyRanksOnHosts, testing::Values(64, 256, 1024));
 
-Plan whole(const PlanParts& parts) {
-  Plan plan{parts.header, {}};
-  for (int r = 0; r < parts.header.ranks; ++r) plan.ranks.push_back(parts.part(r));
-  return plan;
-}
-
 TEST(InvariantHostsMutants, OfTwoSwappedSourcesAreRefused) {
   // So of every pair of neighbouring ranks of a host, and of neighbouring hosts.
   int mutants = 0;
   for (const Algorithm* const a : hierarchical_ones()) {
-    const Plan plan = whole(plan_on(*a, 7, Domains::subtrees(Domains(hosts_of(7, {2})))));
+    const Plan plan =
+        test::whole_plan(plan_on(*a, 7, Domains::subtrees(Domains(hosts_of(7, {2})))));
     for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
       for (const auto& lane : plan.ranks[rank].lanes) {
         for (const Step& step : lane) {
@@ -181,7 +177,7 @@ TEST(InvariantHostsMutants, OfTwoSwappedSourcesAreRefused) {
 
 TEST(InvariantHostsMutants, ThatRoundAHostsSumAreRefusedForNarrowTypes) {
   for (const Algorithm* const a : hierarchical_ones()) {
-    Plan plan = whole(plan_on(*a, 4, Domains::subtrees(Domains(hosts_of(4, {2})))));
+    Plan plan = test::whole_plan(plan_on(*a, 4, Domains::subtrees(Domains(hosts_of(4, {2})))));
     plan.header.format = Format::plain;
     for (RankPlan& part : plan.ranks) part.header.format = Format::plain;
     const Verdict v = verify(plan, {.invariant = Invariance::all});

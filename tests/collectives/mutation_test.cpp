@@ -29,7 +29,7 @@
 #include "tests/collectives/plan_interpreter.h"
 #include "tests/collectives/plan_mutations.h"
 
-namespace tutti::testing {
+namespace tutti::test {
 namespace {
 
 constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 8};
@@ -248,4 +248,4 @@ INSTANTIATE_TEST_SUITE_P(All, MutationTest,
                          });
 
 }  // namespace
-}  // namespace tutti::testing
+}  // namespace tutti::test

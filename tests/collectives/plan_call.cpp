@@ -3,7 +3,7 @@
 
 #include <stdexcept>
 
-namespace tutti::testing {
+namespace tutti::test {
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   a = (a ^ (b + 0x9e3779b97f4a7c15U + (a << 6) + (a >> 2))) * 0xff51afd7ed558ccdU;
@@ -80,4 +80,4 @@ Number Call::expected(int rank, int tile, std::uint32_t chunk) const {
   throw std::logic_error("a barrier has no out");
 }
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

@@ -8,7 +8,7 @@
 
 #include "collectives/plan.h"
 
-namespace tutti::testing {
+namespace tutti::test {
 
 /// What a chunk holds. Inputs are random 64-bit numbers and sums wrap, so that two sums of
 /// different inputs are different numbers.
@@ -49,4 +49,4 @@ class Call {
   std::uint64_t salt_;
 };
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

@@ -44,8 +44,8 @@ std::optional<Candidate> shipped(Random& random, int ranks) {
   }
 }
 
-std::optional<testing::Spot> any_spot(Random& random, const Plan& plan) {
-  testing::Spot spot;
+std::optional<test::Spot> any_spot(Random& random, const Plan& plan) {
+  test::Spot spot;
   spot.rank = static_cast<int>(below(random, plan.ranks.size()));
   const RankPlan& part = plan.ranks[static_cast<std::size_t>(spot.rank)];
   spot.lane = below(random, part.lanes.size());
@@ -59,8 +59,8 @@ std::optional<testing::Spot> any_spot(Random& random, const Plan& plan) {
 }
 
 bool mutate(Random& random, Candidate& c) {
-  const auto all = testing::mutations();
-  const testing::Mutation& m = all[below(random, all.size())];
+  const auto all = test::mutations();
+  const test::Mutation& m = all[below(random, all.size())];
   const auto spot = any_spot(random, c.plan);
   if (!spot || !m.apply(c.plan, *spot, static_cast<int>(below(random, 2)))) return false;
   c.origin += fmt::format("; {} (rank {} lane {} step {} operand {})", m.name, spot->rank,
@@ -129,11 +129,11 @@ std::optional<Candidate> candidate(std::uint64_t seed, const CandidateSizes& siz
   const bool is_random = below(random, 2) == 0;
   std::optional<Candidate> c;
   if (is_random) {
-    testing::RandomPlanSizes s;
+    test::RandomPlanSizes s;
     s.most_ranks = most;
     s.most_lanes = below(random, 8) == 0 ? 3 * sizes.most_lanes : sizes.most_lanes;
     s.most_pieces = below(random, 4) == 0 ? 40 : 8;
-    c = Candidate{testing::random_plan(random, s), "random"};
+    c = Candidate{test::random_plan(random, s), "random"};
     if (sizes.ranks > 0 && c->plan.header.ranks != sizes.ranks) return std::nullopt;
   } else {
     c = shipped(random, sizes.ranks > 0 ? sizes.ranks : 1 + static_cast<int>(below(random, 4)));

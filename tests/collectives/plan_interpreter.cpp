@@ -14,7 +14,7 @@
 
 #include "tests/collectives/plan_call.h"
 
-namespace tutti::testing {
+namespace tutti::test {
 namespace {
 
 struct Message {
@@ -401,4 +401,4 @@ std::string interpret(const Plan& plan, bool in_place, std::uint64_t seed) {
   }
 }
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

@@ -13,9 +13,9 @@
 
 #include "collectives/plan.h"
 
-namespace tutti::testing {
+namespace tutti::test {
 
 /// Empty if all went well, else what went wrong. The plan's form must be sound.
 std::string interpret(const Plan& plan, bool in_place, std::uint64_t seed);
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

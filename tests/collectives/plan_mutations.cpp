@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace tutti::testing {
+namespace tutti::test {
 namespace {
 
 RankPlan& part_of(Plan& plan, int rank) { return plan.ranks[static_cast<std::size_t>(rank)]; }
@@ -349,4 +349,4 @@ constexpr Mutation kMutations[] = {
 
 std::span<const Mutation> mutations() { return kMutations; }
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

@@ -8,7 +8,7 @@
 
 #include "collectives/plan.h"
 
-namespace tutti::testing {
+namespace tutti::test {
 
 /// A place in a plan. Kinds that need less than this ignore the rest.
 struct Spot {
@@ -31,4 +31,4 @@ struct Mutation {
 
 std::span<const Mutation> mutations();
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

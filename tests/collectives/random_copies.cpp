@@ -8,7 +8,7 @@
 
 #include "tests/collectives/random_plan_maker.h"
 
-namespace tutti::testing {
+namespace tutti::test {
 
 void RandomPlanMaker::add_copies(const std::vector<Run>& runs) {
   const Collective c = header_.collective;
@@ -150,4 +150,4 @@ bool RandomPlanMaker::somewhere_is_written(int rank) const {
          !is_reduction(header_.collective) && header_.collective != Collective::all_gather_v;
 }
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

@@ -15,7 +15,7 @@
 
 #include "tests/collectives/random_plans.h"
 
-namespace tutti::testing {
+namespace tutti::test {
 
 /// An end of a message: `message` says which of the unit.
 struct End {
@@ -122,4 +122,4 @@ class RandomPlanMaker {
   std::map<std::pair<int, int>, std::vector<std::uint8_t>> channels_;
 };
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

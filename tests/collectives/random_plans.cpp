@@ -11,7 +11,7 @@
 
 #include "tests/collectives/random_plan_maker.h"
 
-namespace tutti::testing {
+namespace tutti::test {
 namespace {
 
 int parent_of(const std::vector<std::vector<std::size_t>>& children,
@@ -260,4 +260,4 @@ Plan random_plan(std::mt19937_64& random, const RandomPlanSizes& sizes) {
   return RandomPlanMaker(random, sizes).make();
 }
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

@@ -8,7 +8,7 @@
 
 #include "collectives/plan.h"
 
-namespace tutti::testing {
+namespace tutti::test {
 
 struct RandomPlanSizes {
   int most_ranks = 4;
@@ -20,4 +20,4 @@ struct RandomPlanSizes {
 /// The same for the same state of `random`.
 Plan random_plan(std::mt19937_64& random, const RandomPlanSizes& sizes);
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

@@ -7,7 +7,7 @@
 
 #include "tests/collectives/random_plan_maker.h"
 
-namespace tutti::testing {
+namespace tutti::test {
 namespace {
 
 int message_of(int child) { return child; }
@@ -96,4 +96,4 @@ void RandomPlanMaker::add_reduction(Unit& u, const Run& run, std::uint32_t chunk
   if (everywhere) spread(u, run, out(chunk), members, out(chunk));
 }
 
-}  // namespace tutti::testing
+}  // namespace tutti::test

@@ -12,6 +12,7 @@
 #include "collectives/model/domains.h"
 #include "collectives/model/predict.h"
 #include "tests/collectives/verify_plans.h"
+#include "tests/collectives/whole_plan.h"
 
 namespace tutti {
 namespace {
@@ -135,12 +136,6 @@ PlanParts in_order(const Algorithm& a, int ranks, int a_host) {
           [&a, request, layout](int r) { return generate(a, request, r, layout); }};
 }
 
-Plan whole(const PlanParts& parts) {
-  Plan plan{parts.header, {}};
-  for (int r = 0; r < parts.header.ranks; ++r) plan.ranks.push_back(parts.part(r));
-  return plan;
-}
-
 void mark(Plan& plan, Format format) {
   plan.header.format = format;
   for (RankPlan& part : plan.ranks) part.header.format = format;
@@ -171,7 +166,7 @@ TEST(WidePlans, ThatStorePartialSumsInOutAreRefused) {
   // room.)
   int mutants = 0;
   for (const Algorithm* const a : wide_ones()) {
-    Plan plan = whole(in_order(*a, 7, 2));
+    Plan plan = test::whole_plan(in_order(*a, 7, 2));
     ASSERT_TRUE(verify(plan, {.invariant = Invariance::all}).proved);
     if (a->collective == Collective::reduce) continue;
     for (RankPlan& part : plan.ranks) {
@@ -209,7 +204,7 @@ TEST(WidePlans, ThatStorePartialSumsInOutAreRefused) {
 
 TEST(WidePlans, OfOtherFormatsAreRefused) {
   for (const Algorithm* const a : wide_ones()) {
-    Plan plan = whole(in_order(*a, 7, 2));
+    Plan plan = test::whole_plan(in_order(*a, 7, 2));
     mark(plan, Format::plain);
     EXPECT_FALSE(verify(plan, {.invariant = Invariance::all}).proved) << a->name;
     EXPECT_TRUE(verify(plan, {.invariant = Invariance::float32_up}).proved) << a->name;
@@ -222,7 +217,7 @@ TEST(WidePlans, MovedCompletionsAreRefused) {
   // `completes` says where a sum is rounded.
   int mutants = 0;
   for (const Algorithm* const a : wide_ones()) {
-    Plan plan = whole(in_order(*a, 5, 2));
+    Plan plan = test::whole_plan(in_order(*a, 5, 2));
     for (RankPlan& part : plan.ranks) {
       for (auto& lane : part.lanes) {
         for (Step& step : lane) {

@@ -18,34 +18,32 @@
 #include <vector>
 
 #include "core/memory.h"
+#include "tests/comm/call_value.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti {
 namespace {
 
+using test::call_value;
 using test::error_of;
 using test::run_thread_ranks;
 
-constexpr std::size_t kCount = 25'000;
-using Window = std::vector<std::int32_t, Allocator<std::int32_t>>;
+constexpr std::size_t kReduced = 25'000;
+using NumbersInWindow = std::vector<std::int32_t, Allocator<std::int32_t>>;
 
 class Apart : public testing::Test {
  protected:
   Environment environment_{{{"TUTTI_APART", "1"}}};
 };
 
-std::int32_t value(int rank, std::size_t i, int call) {
-  return static_cast<std::int32_t>(1'000'003 * (rank + 1) + 13 * static_cast<int>(i) + 7 * call);
-}
-
 /// One all_reduce of new buffers. Whether the result is right.
-bool reduces_right(Communicator& comm, int call, Window& in, Window& out) {
-  for (std::size_t i = 0; i < in.size(); ++i) in[i] = value(comm.rank(), i, call);
+bool reduces_right(Communicator& comm, int call, NumbersInWindow& in, NumbersInWindow& out) {
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = call_value(comm.rank(), i, call);
   comm.all_reduce(in.data(), out.data(), in.size(), DataType::int32);
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::int32_t sum = 0;
-    for (int r = 0; r < comm.size(); ++r) sum += value(r, i, call);
+    for (int r = 0; r < comm.size(); ++r) sum += call_value(r, i, call);
     if (out[i] != sum) return false;
   }
   return true;
@@ -53,7 +51,7 @@ bool reduces_right(Communicator& comm, int call, Window& in, Window& out) {
 
 TEST_F(Apart, RanksAreApart) {
   run_thread_ranks(2, [](Communicator& comm) {
-    Window in(kCount), out(kCount);
+    NumbersInWindow in(kReduced), out(kReduced);
     EXPECT_TRUE(reduces_right(comm, 0, in, out));
     comm.barrier();
     std::ifstream maps("/proc/self/maps");
@@ -76,20 +74,21 @@ TEST_F(Apart, ARankThatComputesStallsNobody) {
   };
   run_thread_ranks(3, [&](Communicator& all) {
     Communicator part = all.split(all.rank() < 2 ? 0 : 1, 0);
-    std::list<Window> kept;  // so that the third one has to hear of all of them, in the end
+    std::list<NumbersInWindow>
+        kept;  // so that the third one has to hear of all of them, in the end
     if (all.rank() == 2) {
       others_done.wait();
     } else {
       const CountDown done{others_done};
       const auto begun = std::chrono::steady_clock::now();
       for (int call = 0; call < 500; ++call) {
-        Window& in = kept.emplace_back(kCount);
-        Window& out = kept.emplace_back(kCount);
+        NumbersInWindow& in = kept.emplace_back(kReduced);
+        NumbersInWindow& out = kept.emplace_back(kReduced);
         ASSERT_TRUE(reduces_right(part, call, in, out)) << "call " << call;
       }
       EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
     }
-    if (kept.empty()) kept.resize(2, Window(kCount));
+    if (kept.empty()) kept.resize(2, NumbersInWindow(kReduced));
     for (int call = 0; call < 2; ++call) {
       EXPECT_TRUE(reduces_right(all, call, kept.front(), kept.back()));
     }
@@ -101,11 +100,12 @@ TEST_F(Apart, WindowsThatNobodyTouchesMayBeGone) {
   run_thread_ranks(3, [](Communicator& comm) {
     const auto n = static_cast<std::size_t>(comm.size());
     for (int call = 0; call < 300; ++call) {
-      Window in(kCount), out(n * kCount);
-      for (std::size_t i = 0; i < kCount; ++i) in[i] = value(comm.rank(), i, call);
-      comm.gather(in.data(), out.data(), kCount, DataType::int32, 1);
+      NumbersInWindow in(kReduced), out(n * kReduced);
+      for (std::size_t i = 0; i < kReduced; ++i) in[i] = call_value(comm.rank(), i, call);
+      comm.gather(in.data(), out.data(), kReduced, DataType::int32, 1);
       for (std::size_t i = 0; comm.rank() == 1 && i < out.size(); ++i) {
-        ASSERT_EQ(out[i], value(static_cast<int>(i / kCount), i % kCount, call)) << "call " << call;
+        ASSERT_EQ(out[i], call_value(static_cast<int>(i / kReduced), i % kReduced, call))
+            << "call " << call;
       }
     }
   });
@@ -129,7 +129,7 @@ TEST_F(Apart, ADescriptorThatFindsNoRoomIsSpokenOf) {
     std::vector<std::jthread> threads;
     for (std::size_t r = 0; r < 2; ++r) {
       threads.emplace_back([&, r] {
-        Window in(kCount), out(kCount);
+        NumbersInWindow in(kReduced), out(kReduced);
         allocated.arrive_and_wait();
         if (r == 0) {
           const rlimit none{lowest_free_descriptor(), before.rlim_max};
@@ -202,18 +202,18 @@ TEST_F(Apart, MemoryIsFreedAfterAFailureWhileAnotherRankReadsIt) {
 TEST_F(Apart, EverythingElseWorksToo) {
   run_thread_ranks(4, [](Communicator& comm) {
     for (int call = 0; call < 20; ++call) {
-      Window in(kCount), out(kCount);
+      NumbersInWindow in(kReduced), out(kReduced);
       ASSERT_TRUE(reduces_right(comm, call, in, out));
-      std::vector<std::int32_t> plain(kCount, comm.rank()), received(kCount);
+      std::vector<std::int32_t> plain(kReduced, comm.rank()), received(kReduced);
       const int next = (comm.rank() + 1) % comm.size();
       const int previous = (comm.rank() + comm.size() - 1) % comm.size();
       group([&] {
-        comm.send(plain.data(), kCount, DataType::int32, next);
-        comm.recv(received.data(), kCount, DataType::int32, previous);
+        comm.send(plain.data(), kReduced, DataType::int32, next);
+        comm.recv(received.data(), kReduced, DataType::int32, previous);
       });
-      EXPECT_EQ(received, std::vector<std::int32_t>(kCount, previous));
+      EXPECT_EQ(received, std::vector<std::int32_t>(kReduced, previous));
       Communicator half = comm.split(comm.rank() % 2, 0);
-      Window half_in(kCount), half_out(kCount);
+      NumbersInWindow half_in(kReduced), half_out(kReduced);
       EXPECT_TRUE(reduces_right(half, call, half_in, half_out));
     }
   });

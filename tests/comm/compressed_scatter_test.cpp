@@ -70,7 +70,7 @@ Call scatter_of(const void* in, void* out, std::size_t count, DataType type, Red
           .compressed = true};
 }
 
-void expect_right(int ranks, const Options& options, const std::vector<std::size_t>& counts) {
+void expect_right_parts(int ranks, const Options& options, const std::vector<std::size_t>& counts) {
   run_thread_ranks(ranks, options, [&](Communicator& c) {
     for (const DataType type : kTypes) {
       for (const std::size_t count : counts) {
@@ -104,14 +104,14 @@ void expect_right(int ranks, const Options& options, const std::vector<std::size
 class CompressedScatterRanks : public testing::TestWithParam<int> {};
 
 TEST_P(CompressedScatterRanks, GiveTheBitsOfTheFormat) {
-  expect_right(GetParam(), Options(), {0, 1, 15, 16, 17, 31, 32, 33, 97, 1000, 20'001});
+  expect_right_parts(GetParam(), Options(), {0, 1, 15, 16, 17, 31, 32, 33, 97, 1000, 20'001});
 }
 
 TEST_P(CompressedScatterRanks, DoSoInManyTilesToo) {
   Options options;
   options.slots = 4;
   options.slot_bytes = 1024;
-  expect_right(GetParam(), options, {1, 1023, 5'345});
+  expect_right_parts(GetParam(), options, {1, 1023, 5'345});
 }
 
 INSTANTIATE_TEST_SUITE_P(Few, CompressedScatterRanks, testing::Values(1, 2, 3, 4, 5));

@@ -58,7 +58,8 @@ Call call_of(const Bytes& in, Bytes& out, DataType type, ReduceOp op) {
           .compressed = true};
 }
 
-void expect_right(int ranks, const Options& options, const std::vector<std::size_t>& counts) {
+void expect_right_reductions(int ranks, const Options& options,
+                             const std::vector<std::size_t>& counts) {
   run_thread_ranks(ranks, options, [&](Communicator& c) {
     for (const DataType type : kTypes) {
       for (const std::size_t count : counts) {
@@ -98,14 +99,14 @@ void expect_right(int ranks, const Options& options, const std::vector<std::size
 class CompressedRanks : public testing::TestWithParam<int> {};
 
 TEST_P(CompressedRanks, GiveTheBitsOfTheFormat) {
-  expect_right(GetParam(), Options(), {0, 1, 15, 16, 17, 31, 32, 33, 97, 1000, 70'001});
+  expect_right_reductions(GetParam(), Options(), {0, 1, 15, 16, 17, 31, 32, 33, 97, 1000, 70'001});
 }
 
 TEST_P(CompressedRanks, DoSoInManyTilesToo) {
   Options options;
   options.slots = 4;
   options.slot_bytes = 1024;
-  expect_right(GetParam(), options, {1, 1023, 12'345});
+  expect_right_reductions(GetParam(), options, {1, 1023, 12'345});
 }
 
 INSTANTIATE_TEST_SUITE_P(Few, CompressedRanks, testing::Values(1, 2, 3, 4, 5));

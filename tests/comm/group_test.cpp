@@ -28,13 +28,13 @@ Pair two_communicators(const Options& a, const Options& b) {
 }
 
 /// A value in every rank's own way.
-std::int64_t value(int rank, std::size_t i) {
+std::int64_t rank_value(int rank, std::size_t i) {
   return 1000 * (rank + 1) + static_cast<std::int64_t>(i);
 }
 
 std::vector<std::int64_t> inputs(int rank, std::size_t count) {
   std::vector<std::int64_t> in(count);
-  for (std::size_t i = 0; i < count; ++i) in[i] = value(rank, i);
+  for (std::size_t i = 0; i < count; ++i) in[i] = rank_value(rank, i);
   return in;
 }
 
@@ -122,7 +122,7 @@ TEST(Group, RunsTheCallsOfACommunicatorThatIsDestroyedInIt) {
         EXPECT_FALSE(comm);
         EXPECT_EQ(received, inputs((r + 2) % 3, kCount));
         for (std::size_t i = 0; i < kCount; ++i) {
-          ASSERT_EQ(out[i], value(0, i) + value(1, i) + value(2, i));
+          ASSERT_EQ(out[i], rank_value(0, i) + rank_value(1, i) + rank_value(2, i));
         }
       });
     }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/comm/call_value.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/contains.h"
 #include "tests/support/thread_ranks.h"
@@ -17,10 +18,11 @@
 namespace tutti {
 namespace {
 
+using test::call_value;
 using test::error_of;
 
-constexpr int kRanks = 3;
-constexpr std::size_t kCount = 200'000;
+constexpr int kMembers = 3;
+constexpr std::size_t kManyNumbers = 200'000;
 
 struct Where {
   const char* name;
@@ -31,7 +33,7 @@ struct Where {
 class MemoryUseOf : public testing::TestWithParam<Where> {
  protected:
   void run(const std::function<void(Communicator&)>& body) {
-    std::vector<Options> options(kRanks);
+    std::vector<Options> options(kMembers);
     for (std::size_t r = 0; r < options.size(); ++r) {
       const int host = static_cast<int>(r) / GetParam().ranks_per_host;
       options[r].host_id = fmt::format("host{}", host);
@@ -52,34 +54,31 @@ class MemoryUseOf : public testing::TestWithParam<Where> {
   }
 
   Environment environment_{GetParam().settings};
-  std::barrier<> meeting_{kRanks};
+  std::barrier<> meeting_{kMembers};
 };
 
-std::int32_t value(int rank, std::size_t i, int call) {
-  return static_cast<std::int32_t>(1'000'003 * (rank + 1) + 13 * static_cast<int>(i) + 7 * call);
-}
-
-void expect_right_sums(Communicator& comm, int call, std::size_t count = kCount) {
+void expect_right_sums(Communicator& comm, int call, std::size_t count = kManyNumbers) {
   std::vector<std::int32_t> in(count), out(count);
-  for (std::size_t i = 0; i < count; ++i) in[i] = value(comm.rank(), i, call);
+  for (std::size_t i = 0; i < count; ++i) in[i] = call_value(comm.rank(), i, call);
   comm.all_reduce(in.data(), out.data(), count, DataType::int32);
   for (std::size_t i = 0; i < count; ++i) {
     std::int32_t sum = 0;
-    for (int r = 0; r < comm.size(); ++r) sum += value(r, i, call);
+    for (int r = 0; r < comm.size(); ++r) sum += call_value(r, i, call);
     ASSERT_EQ(out[i], sum) << "element " << i << " of call " << call;
   }
 }
 
 void pass_round(Communicator& comm, int call) {
-  std::vector<std::int32_t> mine(kCount), theirs(kCount);
-  for (std::size_t i = 0; i < kCount; ++i) mine[i] = value(comm.rank(), i, call);
+  std::vector<std::int32_t> mine(kManyNumbers), theirs(kManyNumbers);
+  for (std::size_t i = 0; i < kManyNumbers; ++i) mine[i] = call_value(comm.rank(), i, call);
   const int from = (comm.rank() + 1) % comm.size();
   group([&] {
-    comm.send(mine.data(), kCount, DataType::int32, (comm.rank() + comm.size() - 1) % comm.size());
-    comm.recv(theirs.data(), kCount, DataType::int32, from);
+    comm.send(mine.data(), kManyNumbers, DataType::int32,
+              (comm.rank() + comm.size() - 1) % comm.size());
+    comm.recv(theirs.data(), kManyNumbers, DataType::int32, from);
   });
-  for (std::size_t i = 0; i < kCount; ++i) {
-    ASSERT_EQ(theirs[i], value(from, i, call)) << "element " << i << " of call " << call;
+  for (std::size_t i = 0; i < kManyNumbers; ++i) {
+    ASSERT_EQ(theirs[i], call_value(from, i, call)) << "element " << i << " of call " << call;
   }
 }
 
@@ -96,7 +95,7 @@ TEST_P(MemoryUseOf, IsGivenBackAndTakenAgain) {
       comm.release_memory();
       const MemoryUse left = memory_of(comm);
       // What has not left this process for another host stays.
-      EXPECT_LE(left.links, GetParam().ranks_per_host == kRanks ? 0 : used.links / 2);
+      EXPECT_LE(left.links, GetParam().ranks_per_host == kMembers ? 0 : used.links / 2);
       EXPECT_EQ(left.staging, 0U);
       EXPECT_LE(left.control, fresh.control + 100'000);
       comm.release_memory();  // twice is as good as once
@@ -120,13 +119,13 @@ TEST_P(MemoryUseOf, MessagesOnTheirWayStay) {
         });
       }
     }
-    for (std::size_t i = 0; i < data.size(); ++i) data[i] = value(comm.rank(), i, 0);
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = call_value(comm.rank(), i, 0);
     for (int n = 0; n < 3; ++n) comm.send(data.data(), data.size(), DataType::int32, to);
     comm.release_memory();
     for (int n = 0; n < 3; ++n) {
       std::vector<std::int32_t> got(data.size());
       comm.recv(got.data(), got.size(), DataType::int32, from);
-      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], value(from, i, 0)) << i;
+      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], call_value(from, i, 0)) << i;
     }
   });
 }
@@ -157,11 +156,11 @@ TEST_P(MemoryUseOf, IsKeptWhileARankHasStartedCalls) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, MemoryUseOf,
-                         testing::Values(Where{"OfAProcess", {{"TUTTI_WINDOWS", "0"}}, kRanks},
-                                         Where{"OfProcesses", {{"TUTTI_APART", "1"}}, kRanks},
+                         testing::Values(Where{"OfAProcess", {{"TUTTI_WINDOWS", "0"}}, kMembers},
+                                         Where{"OfProcesses", {{"TUTTI_APART", "1"}}, kMembers},
                                          Where{"OfProcessesWithCopies",
                                                {{"TUTTI_APART", "1"}, {"TUTTI_CMA", "1"}},
-                                               kRanks},
+                                               kMembers},
                                          Where{"OfThreeHosts", {{"TUTTI_TRANSPORT", "tcp"}}, 1},
                                          Where{"OfTwoHosts", {{"TUTTI_TRANSPORT", "tcp"}}, 2}),
                          [](const auto& p) { return std::string(p.param.name); });
@@ -189,12 +188,12 @@ TEST(MemoryUse, TmpOfARankOfThisProcessIsReadWhereItIsNow) {
       const int root = call % comm.size();
       const std::size_t count = call < 12 ? std::size_t{100} << call : 30'000;
       std::vector<std::int32_t> in(count), sent(count), all(ranks * count);
-      for (std::size_t i = 0; i < count; ++i) in[i] = value(comm.rank(), i, call);
+      for (std::size_t i = 0; i < count; ++i) in[i] = call_value(comm.rank(), i, call);
       comm.broadcast(in.data(), sent.data(), count, DataType::int32, root);
       comm.all_gather(in.data(), all.data(), count, DataType::int32);
-      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(sent[i], value(root, i, call));
+      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(sent[i], call_value(root, i, call));
       for (std::size_t i = 0; i < ranks * count; ++i) {
-        ASSERT_EQ(all[i], value(static_cast<int>(i / count), i % count, call));
+        ASSERT_EQ(all[i], call_value(static_cast<int>(i / count), i % count, call));
       }
       expect_right_sums(comm, call);
       if (call % 2 == 1) comm.release_memory();

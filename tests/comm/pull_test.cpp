@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/memory.h"
+#include "tests/comm/call_value.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/thread_ranks.h"
 
@@ -20,27 +21,24 @@ namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
+using test::call_value;
 using test::error_of;
 using test::run_thread_ranks;
 
-using Window = std::vector<std::int32_t, Allocator<std::int32_t>>;
-constexpr std::size_t kCount = 300'001;  // a few tiles, the last one odd
+using NumbersInWindow = std::vector<std::int32_t, Allocator<std::int32_t>>;
+constexpr std::size_t kPulled = 300'001;  // a few tiles, the last one odd
 
-std::int32_t value(int rank, std::size_t i, int message) {
-  return static_cast<std::int32_t>(1'000'003 * (rank + 1) + 13 * static_cast<int>(i) +
-                                   101 * message);
+void fill(NumbersInWindow& window, int rank, int message) {
+  for (std::size_t i = 0; i < window.size(); ++i) window[i] = call_value(rank, i, message);
 }
-void fill(Window& window, int rank, int message) {
-  for (std::size_t i = 0; i < window.size(); ++i) window[i] = value(rank, i, message);
-}
-bool is_message(const Window& window, int rank, int message) {
+bool is_message(const NumbersInWindow& window, int rank, int message) {
   for (std::size_t i = 0; i < window.size(); ++i) {
-    if (window[i] != value(rank, i, message)) return false;
+    if (window[i] != call_value(rank, i, message)) return false;
   }
   return true;
 }
 
-Call message_call(bool sends, Window& memory, int peer) {
+Call message_call(bool sends, NumbersInWindow& memory, int peer) {
   Call call;
   call.collective = Collective::send_recv;
   call.sends = sends;
@@ -54,10 +52,10 @@ Call message_call(bool sends, Window& memory, int peer) {
 
 /// Long messages from rank 0 to rank 1, of which the first go through slots where each has a core.
 void send_first_ones(Communicator& c) {
-  Window memory(kCount);
+  NumbersInWindow memory(kPulled);
   for (int message = 0; message < 10; ++message) {
-    if (c.rank() == 0) c.send(memory.data(), kCount, DataType::int32, 1);
-    if (c.rank() == 1) c.recv(memory.data(), kCount, DataType::int32, 0);
+    if (c.rank() == 0) c.send(memory.data(), kPulled, DataType::int32, 1);
+    if (c.rank() == 1) c.recv(memory.data(), kPulled, DataType::int32, 0);
   }
 }
 
@@ -87,14 +85,14 @@ INSTANTIATE_TEST_SUITE_P(Messages, Pull, testing::Combine(testing::Bool(), testi
 
 TEST_P(Pull, ASenderThatReturnsMayWriteItsMemory) {
   run_thread_ranks(2, [](Communicator& c) {
-    Window memory(kCount);
+    NumbersInWindow memory(kPulled);
     for (int message = 0; message < 40; ++message) {
       if (c.rank() == 0) {
         fill(memory, 0, message);
-        c.send(memory.data(), kCount, DataType::int32, 1);
+        c.send(memory.data(), kPulled, DataType::int32, 1);
       } else {
         if (message % 5 == 0) std::this_thread::sleep_for(5ms);  // the sender waits
-        c.recv(memory.data(), kCount, DataType::int32, 0);
+        c.recv(memory.data(), kPulled, DataType::int32, 0);
         ASSERT_TRUE(is_message(memory, 0, message)) << message;
       }
     }
@@ -104,17 +102,17 @@ TEST_P(Pull, ASenderThatReturnsMayWriteItsMemory) {
 TEST_P(Pull, LongAndShortMessagesKeepTheirOrder) {
   run_thread_ranks(3, [](Communicator& c) {
     const int next = (c.rank() + 1) % 3, last = (c.rank() + 2) % 3;
-    Window in(kCount), out(kCount);
+    NumbersInWindow in(kPulled), out(kPulled);
     fill(in, c.rank(), 7);
     std::int32_t before = c.rank(), after = 10 + c.rank(), first = -1, third = -1;
     for (int round = 0; round < 12; ++round) {
       std::ranges::fill(out, 0);
       group([&] {
         c.send(&before, 1, DataType::int32, next);
-        c.send(in.data(), kCount, DataType::int32, next);
+        c.send(in.data(), kPulled, DataType::int32, next);
         c.send(&after, 1, DataType::int32, next);
         c.recv(&first, 1, DataType::int32, last);
-        c.recv(out.data(), kCount, DataType::int32, last);
+        c.recv(out.data(), kPulled, DataType::int32, last);
         c.recv(&third, 1, DataType::int32, last);
       });
       EXPECT_EQ(first, last);
@@ -128,13 +126,15 @@ TEST_P(Pull, StartedMessagesCross) {
   run_thread_ranks(2, [](Communicator& c) {
     const int peer = 1 - c.rank();
     constexpr int kMessages = 12;
-    std::vector<Window> in(kMessages, Window(kCount)), out(kMessages, Window(kCount));
+    std::vector<NumbersInWindow> in(kMessages, NumbersInWindow(kPulled)),
+        out(kMessages, NumbersInWindow(kPulled));
     std::vector<Future> futures;
     for (int m = 0; m < kMessages; ++m) {
       fill(in[static_cast<std::size_t>(m)], c.rank(), m);
       futures.push_back(c.start(message_call(true, in[static_cast<std::size_t>(m)], peer)));
     }
-    for (Window& window : out) futures.push_back(c.start(message_call(false, window, peer)));
+    for (NumbersInWindow& window : out)
+      futures.push_back(c.start(message_call(false, window, peer)));
     for (Future& f : futures) f.wait();
     for (int m = 0; m < kMessages; ++m) {
       EXPECT_TRUE(is_message(out[static_cast<std::size_t>(m)], peer, m)) << m;
@@ -144,17 +144,17 @@ TEST_P(Pull, StartedMessagesCross) {
 
 TEST_P(Pull, MemoryThatIsNoWindowAnyMoreIsSentAllTheSame) {
   run_thread_ranks(2, [](Communicator& c) {
-    std::vector<std::int32_t> plain(kCount);
-    Window window(kCount);
+    std::vector<std::int32_t> plain(kPulled);
+    NumbersInWindow window(kPulled);
     for (int message = 0; message < 30; ++message) {
       const bool from_window = message % 3 == 1;
       if (c.rank() == 0) {
         fill(window, 0, message);
         std::ranges::copy(window, plain.begin());
-        c.send(from_window ? window.data() : plain.data(), kCount, DataType::int32, 1);
-        if (message == 4) Window(kCount).swap(window);
+        c.send(from_window ? window.data() : plain.data(), kPulled, DataType::int32, 1);
+        if (message == 4) NumbersInWindow(kPulled).swap(window);
       } else {
-        c.recv(window.data(), kCount, DataType::int32, 0);
+        c.recv(window.data(), kPulled, DataType::int32, 0);
         ASSERT_TRUE(is_message(window, 0, message)) << message;
       }
     }
@@ -162,13 +162,13 @@ TEST_P(Pull, MemoryThatIsNoWindowAnyMoreIsSentAllTheSame) {
 }
 
 TEST_P(Pull, ACountThatDiffersIsAMismatchThatNamesBoth) {
-  for (const std::size_t expected : {kCount - 1, std::size_t{1}}) {
+  for (const std::size_t expected : {kPulled - 1, std::size_t{1}}) {
     run_thread_ranks(2, [&](Communicator& c) {
       send_first_ones(c);
-      Window memory(kCount);
+      NumbersInWindow memory(kPulled);
       const Error e = error_of([&] {
         if (c.rank() == 0) {
-          c.send(memory.data(), kCount, DataType::int32, 1);
+          c.send(memory.data(), kPulled, DataType::int32, 1);
           c.barrier();
         } else {
           c.recv(memory.data(), expected, DataType::int32, 0);
@@ -186,13 +186,13 @@ TEST_P(Pull, ASenderWhoseReceiverDoesNotComeSaysForWhomItWaits) {
   options.slots = 2;
   run_thread_ranks(2, options, [](Communicator& c) {
     send_first_ones(c);
-    Window memory(kCount);
+    NumbersInWindow memory(kPulled);
     const Error e = error_of([&] {
       if (c.rank() == 1) {
         std::this_thread::sleep_for(1s);
         c.barrier();
       } else {
-        c.send(memory.data(), kCount, DataType::int32, 1);
+        c.send(memory.data(), kPulled, DataType::int32, 1);
       }
     });
     EXPECT_EQ(e.code(), ErrorCode::timed_out) << e.what();
@@ -212,14 +212,14 @@ TEST_P(Pull, AnAbortFreesASender) {
   options.slots = 2;
   run_thread_ranks(2, options, [](Communicator& c) {
     send_first_ones(c);
-    Window memory(kCount);
+    NumbersInWindow memory(kPulled);
     const Error e = error_of([&] {
       if (c.rank() == 1) {
         std::this_thread::sleep_for(50ms);
         c.abort("enough");
         c.barrier();
       } else {
-        c.send(memory.data(), kCount, DataType::int32, 1);
+        c.send(memory.data(), kPulled, DataType::int32, 1);
       }
     });
     EXPECT_EQ(e.code(), ErrorCode::aborted) << e.what();

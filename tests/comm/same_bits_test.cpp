@@ -17,7 +17,7 @@ namespace {
 using test::run_thread_ranks;
 
 /// Sums of these depend on their order in almost every element.
-float value(int rank, std::size_t i) {
+float fraction_of(int rank, std::size_t i) {
   const auto bits = static_cast<std::uint32_t>((i + 1) * 2654435761U + 40503U * (rank + 1));
   return static_cast<float>(bits >> 8) * (i % 3 == 0 ? 1e-3F : 1.0F);
 }
@@ -25,7 +25,7 @@ float value(int rank, std::size_t i) {
 template <class Vector>
 std::vector<float> summed(Communicator& c, std::size_t count) {
   Vector x(count);
-  for (std::size_t i = 0; i < count; ++i) x[i] = value(c.rank(), i);
+  for (std::size_t i = 0; i < count; ++i) x[i] = fraction_of(c.rank(), i);
   c.all_reduce(x.data(), x.data(), count, DataType::float32);
   return {x.begin(), x.end()};
 }

@@ -17,8 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kRanks = 3;
-constexpr std::size_t kCount = std::size_t{1} << 20;  // the calls take about a millisecond
+constexpr int kUntouchedRanks = 3;
+constexpr std::size_t kLongCall = std::size_t{1} << 20;  // the calls take about a millisecond
 constexpr float kMark = -12345;
 
 using Floats = std::vector<float, Allocator<float>>;
@@ -32,7 +32,7 @@ Call call_of(Collective collective, Floats& in, Floats& out) {
   const bool blocks = collective == Collective::all_gather ||
                       collective == Collective::all_to_all ||
                       collective == Collective::reduce_scatter;
-  call.count = blocks ? kCount / kRanks : kCount;
+  call.count = blocks ? kLongCall / kUntouchedRanks : kLongCall;
   return call;
 }
 
@@ -42,11 +42,11 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Untouched, testing::Bool(), test::together_or_ap
 /// Calls in a loop until rank 0 aborts; then each rank marks its buffers, and looks at them a
 /// little later.
 void abort_and_look(Collective collective, bool started, std::chrono::microseconds after) {
-  std::vector<Communicator> all = Communicator::create_local(kRanks);
+  std::vector<Communicator> all = Communicator::create_local(kUntouchedRanks);
   std::vector<std::jthread> ranks;
   for (Communicator& c : all) {
     ranks.emplace_back([&, rank = &c] {
-      Floats in(kCount, 1), out(kCount, 0);
+      Floats in(kLongCall, 1), out(kLongCall, 0);
       const Call call = call_of(collective, in, out);
       try {
         for (;;) {
@@ -61,7 +61,7 @@ void abort_and_look(Collective collective, bool started, std::chrono::microsecon
       }
       std::ranges::fill(out, kMark);
       std::this_thread::sleep_for(5ms);
-      EXPECT_EQ(std::ranges::count(out, kMark), static_cast<std::ptrdiff_t>(kCount))
+      EXPECT_EQ(std::ranges::count(out, kMark), static_cast<std::ptrdiff_t>(kLongCall))
           << name(collective) << (started ? ", started" : "");
     });
   }
@@ -84,11 +84,12 @@ TEST_P(Untouched, MemoryThatIsFreedWhenItsCallHasThrown) {
   for (int round = 0; round < 10; ++round) {
     for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
                                         Collective::all_to_all, Collective::reduce_scatter}) {
-      std::vector<Communicator> all = Communicator::create_local(kRanks);
+      std::vector<Communicator> all = Communicator::create_local(kUntouchedRanks);
       std::vector<std::jthread> ranks;
       for (Communicator& c : all) {
         ranks.emplace_back([&, rank = &c] {
-          auto in = std::make_unique<Floats>(kCount, 1), out = std::make_unique<Floats>(kCount, 0);
+          auto in = std::make_unique<Floats>(kLongCall, 1),
+               out = std::make_unique<Floats>(kLongCall, 0);
           const Call call = call_of(collective, *in, *out);
           try {
             for (;;) rank->run(call);

@@ -49,8 +49,8 @@ void expect_pairs(DataType type, ReduceKind kind, const std::vector<T>& a,
   }
 }
 
-constexpr ReduceKind kKinds[] = {ReduceKind::sum, ReduceKind::prod, ReduceKind::min,
-                                 ReduceKind::max};
+constexpr ReduceKind kKindsOfPairs[] = {ReduceKind::sum, ReduceKind::prod, ReduceKind::min,
+                                        ReduceKind::max};
 
 TEST_P(CombineValues, EveryPairOf8BitCodesIsReducedExactly) {
   std::vector<std::uint8_t> a;
@@ -61,7 +61,7 @@ TEST_P(CombineValues, EveryPairOf8BitCodesIsReducedExactly) {
   }
   for (const DataType type :
        {DataType::int8, DataType::uint8, DataType::float8_e4m3, DataType::float8_e5m2}) {
-    for (const ReduceKind kind : kKinds) expect_pairs(type, kind, a, b);
+    for (const ReduceKind kind : kKindsOfPairs) expect_pairs(type, kind, a, b);
   }
 }
 
@@ -82,7 +82,7 @@ TEST_P(CombineValues, Every16BitCodeIsReducedExactly) {
     expect_pairs(type, ReduceKind::sum, codes, constant(1.0));
     std::vector<std::uint16_t> other = codes;
     std::shuffle(other.begin(), other.end(), std::mt19937(7));
-    for (const ReduceKind kind : kKinds) expect_pairs(type, kind, codes, other);
+    for (const ReduceKind kind : kKindsOfPairs) expect_pairs(type, kind, codes, other);
   }
 }
 

@@ -17,8 +17,8 @@
 namespace tutti {
 namespace {
 
-constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float8_e4m3,
-                               DataType::float8_e5m2};
+constexpr DataType kWideTypes[] = {DataType::float16, DataType::bfloat16, DataType::float8_e4m3,
+                                   DataType::float8_e5m2};
 using Bytes = std::vector<std::uint8_t>;
 
 /// Numbers whose sums need more digits than the type has.
@@ -103,7 +103,7 @@ void expect_equal(const Case& c, std::size_t n, std::size_t count, std::size_t s
 }
 
 TEST(CombineWide, OfPartialSumsHasTheBitsOfAllSourcesAtOnce) {
-  for (const DataType type : kTypes) {
+  for (const DataType type : kWideTypes) {
     for (const Case& c : {Case{type, ReduceKind::sum, Prescale::none, false},
                           {type, ReduceKind::avg, Prescale::none, true},
                           {type, ReduceKind::pre_multiplied_sum, Prescale::multiply, false},
@@ -118,7 +118,7 @@ TEST(CombineWide, OfPartialSumsHasTheBitsOfAllSourcesAtOnce) {
 
 // The test above can fail: a partial sum that is rounded to the type gives other bits.
 TEST(CombineWide, MakesADifference) {
-  for (const DataType type : kTypes) {
+  for (const DataType type : kWideTypes) {
     constexpr std::size_t kCount = 500;
     std::vector<Bytes> inputs;
     for (std::uint32_t k = 0; k < 4; ++k) inputs.push_back(numbers(type, kCount, k));
@@ -139,7 +139,7 @@ TEST(CombineWide, MakesADifference) {
 }
 
 TEST(CombineWide, MixesWidthsOnBothSides) {
-  for (const DataType type : kTypes) {
+  for (const DataType type : kWideTypes) {
     constexpr std::size_t kCount = 1003;
     const Bytes plain = numbers(type, kCount, 7);
     std::vector<float> sum(kCount), wide(kCount), expected(kCount);

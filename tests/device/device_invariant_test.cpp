@@ -9,7 +9,7 @@
 namespace tutti::test {
 namespace {
 
-class DeviceInvariant : public DeviceMemory {
+class DeviceInvariant : public OnDeviceMemory {
  protected:
   static void expect_canonical(int n, const Options& options, InvariantCases cases) {
     cases.run = [](Communicator& c, const Call& call) { c.run(call, stream(c.rank())); };

@@ -58,7 +58,7 @@ inline Call all_reduce_call(const Data& in, Data& out) {
   return call;
 }
 
-class DeviceMemory : public ::testing::TestWithParam<int> {
+class OnDeviceMemory : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     the_device = std::make_shared<HostDevice>();

@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_P(DeviceMemory, EachRankFromItsThread) {
+TEST_P(OnDeviceMemory, EachRankFromItsThread) {
   const int n = GetParam();
   auto all = ranks(n);
   std::vector<Data> out(all.size(), Data(kCount));
@@ -31,7 +31,7 @@ TEST_P(DeviceMemory, EachRankFromItsThread) {
   EXPECT_EQ(the_device->launches, 3 * n);
 }
 
-TEST_P(DeviceMemory, AGroupIsOneLaunchForEachOfItsOperations) {
+TEST_P(OnDeviceMemory, AGroupIsOneLaunchForEachOfItsOperations) {
   const int n = GetParam();
   auto all = ranks(n);
   std::vector<Data> in, out(all.size(), Data(kCount)), gathered(all.size());
@@ -56,7 +56,7 @@ TEST_P(DeviceMemory, AGroupIsOneLaunchForEachOfItsOperations) {
   for (const Data& g : gathered) EXPECT_EQ(g, everything);
 }
 
-TEST_P(DeviceMemory, VVariantsBarrierAndNothing) {
+TEST_P(OnDeviceMemory, VVariantsBarrierAndNothing) {
   const int n = GetParam();
   auto all = ranks(n);
   std::vector<std::size_t> counts;
@@ -87,7 +87,7 @@ TEST_P(DeviceMemory, VVariantsBarrierAndNothing) {
   EXPECT_EQ(the_device->launches, n == 1 ? n : 2 * n) << "nothing to move is no launch";
 }
 
-TEST_P(DeviceMemory, OneStreamForAllIsForGroups) {
+TEST_P(OnDeviceMemory, OneStreamForAllIsForGroups) {
   const int n = GetParam();
   auto all = ranks(n);
   std::vector<Data> in, out(all.size(), Data(kCount));
@@ -104,9 +104,9 @@ TEST_P(DeviceMemory, OneStreamForAllIsForGroups) {
             std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceMemory, ::testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Ranks, OnDeviceMemory, ::testing::Values(1, 2, 3, 5));
 
-using DeviceFaults = DeviceMemory;
+using DeviceFaults = OnDeviceMemory;
 
 TEST_F(DeviceFaults, WhatIsRefused) {
   auto all = ranks(2);

@@ -49,7 +49,7 @@ Data message(int from, int to, int number, std::size_t count) {
   return data;
 }
 
-class DeviceMessages : public DeviceMemory {};
+class DeviceMessages : public OnDeviceMemory {};
 
 // Around every boundary of LL, LL128 and Simple.
 TEST_P(DeviceMessages, EverySizeToTheNextRank) {
@@ -186,7 +186,7 @@ TEST_P(DeviceMessages, AGroupOfBothKindsAndTwoStreams) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceMessages, ::testing::Values(1, 2, 3, 5));
 
-class DeviceMessageFaults : public DeviceMemory {};
+class DeviceMessageFaults : public OnDeviceMemory {};
 
 TEST_F(DeviceMessageFaults, OtherCountsAndTypesAreFound) {
   struct Case {

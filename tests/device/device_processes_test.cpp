@@ -355,7 +355,8 @@ TEST_P(DeviceProcessWindows, OneThatMakesNoSenseEndsTheCommunicator) {
 TEST_P(DeviceProcessWindows, Leaving) { expect_right("leave", "1", "two_shot_window"); }
 
 // Ranks of one process on several GPUs, if there are several: two of threads here.
-class DeviceGpus : public DeviceJobs, public ::testing::WithParamInterface<std::tuple<int, int>> {
+class DeviceProcessGpus : public DeviceJobs,
+                          public ::testing::WithParamInterface<std::tuple<int, int>> {
  protected:
   void SetUp() override { setenv("TEST_GPUS", "2", 1); }
   void TearDown() override { unsetenv("TEST_GPUS"); }
@@ -367,24 +368,24 @@ class DeviceGpus : public DeviceJobs, public ::testing::WithParamInterface<std::
   Ways ways_ = Ways::all;
 };
 
-TEST_P(DeviceGpus, Collectives) { expect_right("matrix"); }
-TEST_P(DeviceGpus, CollectivesThroughWindows) {
+TEST_P(DeviceProcessGpus, Collectives) { expect_right("matrix"); }
+TEST_P(DeviceProcessGpus, CollectivesThroughWindows) {
   expect_right("matrix", "direct_window");
   expect_right("matrix", "two_shot_window");
 }
-TEST_P(DeviceGpus, Messages) { expect_right("messages"); }
-TEST_P(DeviceGpus, ThroughTheHost) {
+TEST_P(DeviceProcessGpus, Messages) { expect_right("messages"); }
+TEST_P(DeviceProcessGpus, ThroughTheHost) {
   ways_ = Ways::none;
   expect_right("matrix");
   expect_right("messages");
 }
-TEST_P(DeviceGpus, OtherMemory) {
+TEST_P(DeviceProcessGpus, OtherMemory) {
   expect_right("gather", "direct_window");
   expect_right("reduce", "two_shot_window");
 }
-TEST_P(DeviceGpus, LeavingTogetherAndNot) { expect_right("leave"); }
+TEST_P(DeviceProcessGpus, LeavingTogetherAndNot) { expect_right("leave"); }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceGpus,
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcessGpus,
                          ::testing::Values(std::tuple(1, 2), std::tuple(1, 3), std::tuple(2, 2),
                                            std::tuple(2, 3)),
                          [](const auto& test) {

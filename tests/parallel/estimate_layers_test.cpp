@@ -9,6 +9,7 @@
 #include "parallel/expert/expert_parallel.h"
 #include "parallel/mesh.h"
 #include "parallel/sequence/attention.h"
+#include "tests/parallel/traffic_text.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti::test {
@@ -16,17 +17,6 @@ namespace {
 
 using namespace parallel;
 using namespace parallel::estimate;
-
-std::string text(const Traffic& t) {
-  std::string all;
-  for (std::size_t c = 0; c < kCollectives; ++c) {
-    const Traffic::Count& n = t.of[c];
-    if (n.calls == 0) continue;
-    all += fmt::format("{}: {} calls, {} sent, {} received; ", name(static_cast<Collective>(c)),
-                       n.calls, n.sent, n.received);
-  }
-  return all;
-}
 
 /// What the attention of a shared sequence carries for the blocks of a model, and holds in a call.
 void expect_attention_carries(Model model, Mix mix, std::size_t kv_heads) {
@@ -66,8 +56,8 @@ void expect_attention_carries(Model model, Mix mix, std::size_t kv_heads) {
     }
     // Where ranks have unequal numbers of heads, the estimate is the first one's.
     if (world.rank() > 0 && model.heads % 4 != 0) return;
-    EXPECT_EQ(text(shared.ring() > 1 ? ring.traffic() : Traffic()), text(expected.context));
-    EXPECT_EQ(text(shared.heads > 1 ? heads.traffic() : Traffic()), text(expected.heads));
+    EXPECT_EQ(text_of(shared.ring() > 1 ? ring.traffic() : Traffic()), text_of(expected.context));
+    EXPECT_EQ(text_of(shared.heads > 1 ? heads.traffic() : Traffic()), text_of(expected.heads));
     EXPECT_EQ(static_cast<double>(layer.call_bytes()), held - without);
   });
 }
@@ -170,8 +160,8 @@ TEST(EstimatedTraffic, OfExpertsIsWhatTheEngineCarries) {
               },
               saved, dx.data(), dweights);
         }
-        EXPECT_EQ(text(axis.traffic()), text(expected.experts));
-        EXPECT_EQ(text(all.traffic()), text(expected.balance));
+        EXPECT_EQ(text_of(axis.traffic()), text_of(expected.experts));
+        EXPECT_EQ(text_of(all.traffic()), text_of(expected.balance));
         // Rows that came, those that returned, and what the engine keeps for the next call.
         EXPECT_EQ(layer.memory().bytes, 5u * 64 * 64 * 2);
         const Model without = [&] {

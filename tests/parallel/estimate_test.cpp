@@ -9,6 +9,7 @@
 #include "hybrid_model.h"
 #include "parallel/estimate/recommend.h"
 #include "parallel/sharded/sharded.h"
+#include "tests/parallel/traffic_text.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti::test {
@@ -175,17 +176,6 @@ Model hybrid_model() {
   return m;
 }
 
-std::string text(const Traffic& t) {
-  std::string all;
-  for (std::size_t c = 0; c < kCollectives; ++c) {
-    const Traffic::Count& n = t.of[c];
-    if (n.calls == 0) continue;
-    all += fmt::format("{}: {} calls, {} sent, {} received; ", name(static_cast<Collective>(c)),
-                       n.calls, n.sent, n.received);
-  }
-  return all;
-}
-
 TEST(EstimatedTraffic, IsWhatTrainingCarries) {
   const TrainedAlone alone = train_alone(3);
   const Model model = hybrid_model();
@@ -224,14 +214,14 @@ TEST(EstimatedTraffic, IsWhatTrainingCarries) {
       const StepTraffic expected = traffic(mix, model, stage, shard);
       const std::string what = fmt::format("{}, rank {}", c.text(), world.rank());
       if (k.dp > 1) {
-        EXPECT_EQ(text(got.data), text(expected.data)) << what;
+        EXPECT_EQ(text_of(got.data), text_of(expected.data)) << what;
       }
       if (k.tp > 1) {
-        EXPECT_EQ(text(got.tensor), text(expected.tensor)) << what;
+        EXPECT_EQ(text_of(got.tensor), text_of(expected.tensor)) << what;
       }
       if (k.pp > 1) {
-        EXPECT_EQ(text(got.pipeline), text(expected.pipeline)) << what;
-        EXPECT_EQ(text(got.ends), text(expected.ends)) << what;
+        EXPECT_EQ(text_of(got.pipeline), text_of(expected.pipeline)) << what;
+        EXPECT_EQ(text_of(got.ends), text_of(expected.ends)) << what;
       }
     });
   }

@@ -18,16 +18,16 @@ namespace {
 using test::error_of;
 using test::run_thread_ranks;
 
-constexpr std::size_t kWidth = 4, kTokens = 6;
+constexpr std::size_t kRowWidth = 4, kTokens = 6;
 const ExpertShape kShape{
-    .name = "moe", .experts = 6, .width = kWidth, .type = DataType::float64, .top_k = 1};
+    .name = "moe", .experts = 6, .width = kRowWidth, .type = DataType::float64, .top_k = 1};
 
 const Forward kNothing = [](std::size_t, const void*, std::size_t, void*) {};
 const Backward kNothingBack = [](std::size_t, const void*, const void*, std::size_t, void*) {};
 
 struct Batch {
   Routing routing{.top_k = 1, .experts = {}, .weights = std::vector<double>(kTokens, 1)};
-  std::vector<double> x = std::vector<double>(kTokens * kWidth, 1), y = x;
+  std::vector<double> x = std::vector<double>(kTokens * kRowWidth, 1), y = x;
   Saved saved;
 
   explicit Batch(std::int64_t step = 1) {

@@ -41,7 +41,7 @@ Body on_one_axis(const std::function<std::vector<float>(Program&, Axis&)>& pass)
   };
 }
 
-void expect_as_on_the_host(int ranks, const Body& body) {
+void expect_layers_as_on_the_host(int ranks, const Body& body) {
   const std::vector<Result> host = on_ranks(ranks, false, body);
   EXPECT_GT(host[0].size(), 100u);
   EXPECT_EQ(on_ranks(ranks, true, body), host);
@@ -73,19 +73,20 @@ TEST(GpuLayers, TensorParallelHasTheHostsBits) {
     for (const bool sequence : {false, true}) {
       for (const std::size_t pieces : {1, 3}) {
         SCOPED_TRACE(fmt::format("{} ranks, sequence {}, pieces {}", ranks, sequence, pieces));
-        expect_as_on_the_host(
+        expect_layers_as_on_the_host(
             ranks, tensor_layers({.sequence = sequence, .pieces = pieces, .adds = true}));
-        expect_as_on_the_host(ranks, tensor_layers({.sequence = sequence,
-                                                    .pieces = pieces,
-                                                    .keeps_gathered = sequence,
-                                                    .whole_between = true}));
+        expect_layers_as_on_the_host(ranks, tensor_layers({.sequence = sequence,
+                                                           .pieces = pieces,
+                                                           .keeps_gathered = sequence,
+                                                           .whole_between = true}));
       }
     }
   }
 }
 
 TEST(GpuLayers, CrossEntropyHasTheHostsBits) {
-  for (const int ranks : {1, 2, 4}) expect_as_on_the_host(ranks, on_one_axis(pass_cross_entropy));
+  for (const int ranks : {1, 2, 4})
+    expect_layers_as_on_the_host(ranks, on_one_axis(pass_cross_entropy));
 }
 
 // The sum of a piece travels while the next one is computed.
@@ -169,7 +170,7 @@ TEST(GpuLayers, RingAttentionHasTheHostsBits) {
       for (const int ranks : {1, 2, 4}) {
         SCOPED_TRACE(
             fmt::format("{} ranks, {}, order {}", ranks, name(type), static_cast<int>(order)));
-        expect_as_on_the_host(ranks, attention(1, {{.order = order}, type}));
+        expect_layers_as_on_the_host(ranks, attention(1, {{.order = order}, type}));
       }
     }
   }
@@ -178,7 +179,8 @@ TEST(GpuLayers, RingAttentionHasTheHostsBits) {
 TEST(GpuLayers, GatheredKeysHaveTheHostsBits) {
   for (const auto order : {sequence::SequenceOrder::contiguous, sequence::SequenceOrder::zigzag}) {
     for (const DataType type : {DataType::float32, DataType::bfloat16}) {
-      expect_as_on_the_host(2, attention(1, {{sequence::KeysTravel::all_gather, order}, type}));
+      expect_layers_as_on_the_host(2,
+                                   attention(1, {{sequence::KeysTravel::all_gather, order}, type}));
     }
   }
 }
@@ -186,10 +188,10 @@ TEST(GpuLayers, GatheredKeysHaveTheHostsBits) {
 TEST(GpuLayers, HeadsHaveTheHostsBits) {
   for (const DataType type : {DataType::float32, DataType::bfloat16}) {
     for (const std::size_t kv_heads : {1, 2, 4}) {  // of one, ranks add up gradients
-      expect_as_on_the_host(2, attention(2, {.type = type, .kv_heads = kv_heads}));
-      expect_as_on_the_host(4, attention(2, {.type = type, .kv_heads = kv_heads}));
+      expect_layers_as_on_the_host(2, attention(2, {.type = type, .kv_heads = kv_heads}));
+      expect_layers_as_on_the_host(4, attention(2, {.type = type, .kv_heads = kv_heads}));
     }
-    expect_as_on_the_host(3, attention(3, {.type = type}));  // of other counts on each rank
+    expect_layers_as_on_the_host(3, attention(3, {.type = type}));  // of other counts on each rank
   }
 }
 
@@ -234,7 +236,7 @@ TEST(GpuLayers, PipelinesHaveTheHostsBits) {
   for (const char* const schedule : {"gpipe", "1f1b", "interleaved", "zb-h1"}) {
     for (const int ranks : {2, 4}) {
       SCOPED_TRACE(fmt::format("{}, {} ranks", schedule, ranks));
-      expect_as_on_the_host(ranks, pipeline_of(schedule, 8));
+      expect_layers_as_on_the_host(ranks, pipeline_of(schedule, 8));
     }
   }
 }
@@ -279,7 +281,7 @@ TEST(GpuLayers, HalosHaveTheHostsBits) {
       for (const std::size_t inner : {1, 3}) {
         SCOPED_TRACE(
             fmt::format("edge {}, corners {}, inner {}", static_cast<int>(edge), corners, inner));
-        expect_as_on_the_host(4, halo(halo_of(edge, corners, inner)));
+        expect_layers_as_on_the_host(4, halo(halo_of(edge, corners, inner)));
       }
     }
   }
@@ -297,9 +299,9 @@ Body experts(const expert::ExpertOptions& options) {
 TEST(GpuLayers, ExpertsHaveTheHostsBits) {
   for (const int ranks : {1, 2, 4}) {
     for (const bool overlap : {false, true}) {
-      expect_as_on_the_host(ranks, experts({.overlap = overlap}));
+      expect_layers_as_on_the_host(ranks, experts({.overlap = overlap}));
     }
-    expect_as_on_the_host(ranks, experts({.capacity_factor = 0.7}));
+    expect_layers_as_on_the_host(ranks, experts({.capacity_factor = 0.7}));
   }
 }
 
@@ -337,7 +339,7 @@ TEST(GpuLayerMutants, AForgottenOrderOfExpertsIsARace) {
 
 TEST(GpuLayers, SharedGradientsHaveTheHostsBits) {
   for (const int ranks : {1, 2, 4}) {
-    expect_as_on_the_host(ranks, on_one_axis(pass_shared_gradients));
+    expect_layers_as_on_the_host(ranks, on_one_axis(pass_shared_gradients));
   }
 }
 

@@ -25,10 +25,10 @@ using namespace parallel;
 using test::error_of;
 using test::run_thread_ranks;
 
-constexpr Stage kStages[] = {Stage::optimizer, Stage::gradients, Stage::parameters};
+constexpr Stage kShardedStages[] = {Stage::optimizer, Stage::gradients, Stage::parameters};
 constexpr EightBits kFeedback{}, kNoFeedback{.error_feedback = false};
 
-std::vector<Unit> units() {
+std::vector<Unit> rounded_units() {
   return {{.name = "first", .parameters = {{"weight", 37 * 11, 37}, {"bias", 37, 37}}},
           {.name = "second", .parameters = {{"weight", 64, 8}, {"none", 0}, {"bias", 5, 5}}}};
 }
@@ -119,14 +119,14 @@ std::vector<float> averages(const ShardedDataParallel& model, std::size_t u, int
 
 TEST(ShardedReduceEightBits, ShardsHaveTheBitsOfTheFormat) {
   for (const int ranks : {2, 3, 4}) {
-    for (const Stage stage : kStages) {
+    for (const Stage stage : kShardedStages) {
       for (const Layout layout : {Layout::flat, Layout::by_parameter}) {
         for (const DataType type : {DataType::bfloat16, DataType::float16, DataType::float32}) {
           SCOPED_TRACE(
               fmt::format("{} ranks, stage {}, {}", ranks, static_cast<int>(stage), name(type)));
           run_thread_ranks(ranks, [&](Communicator& comm) {
             test::ShardedMesh mesh(comm, 1, 0);
-            ShardedDataParallel model(units(), policy_of(stage, layout, type, kNoFeedback),
+            ShardedDataParallel model(rounded_units(), policy_of(stage, layout, type, kNoFeedback),
                                       mesh.axes());
             model.share_parameters();
             std::vector<std::vector<float>> expected;
@@ -154,7 +154,7 @@ TEST(ShardedReduceEightBits, ReplicasKeepTheBoundAndTheSameBits) {
   run_thread_ranks(4, [&](Communicator& comm) {
     test::ShardedMesh mesh(comm, 2, 0);
     ShardedDataParallel model(
-        units(), policy_of(Stage::gradients, Layout::flat, DataType::float32, kNoFeedback),
+        rounded_units(), policy_of(Stage::gradients, Layout::flat, DataType::float32, kNoFeedback),
         mesh.axes());
     model.share_parameters();
     backward(model, comm.rank(), uneven);
@@ -181,14 +181,14 @@ TEST(ShardedReduceEightBits, ReplicasKeepTheBoundAndTheSameBits) {
 // gradients beside a large one never arrive.
 TEST(ShardedReduceEightBits, SendLaterWhatTheyLeaveOut) {
   constexpr int kSteps = 100;
-  for (const Stage stage : kStages) {
+  for (const Stage stage : kShardedStages) {
     for (const int micro_batches : {1, 2}) {
       for (const bool feedback : {true, false}) {
         SCOPED_TRACE(fmt::format("stage {}, {} micro-batches, {}", static_cast<int>(stage),
                                  micro_batches, feedback));
         run_thread_ranks(2, [&](Communicator& comm) {
           test::ShardedMesh mesh(comm, 1, 0);
-          ShardedDataParallel model(units(),
+          ShardedDataParallel model(rounded_units(),
                                     policy_of(stage, Layout::by_parameter, DataType::float32,
                                               {.error_feedback = feedback}),
                                     mesh.axes());
@@ -226,7 +226,7 @@ TEST(ShardedReduceEightBits, SendLaterWhatTheyLeaveOut) {
 TEST(ShardedReduceEightBits, ReplicasSendLaterWhatTheyLeaveOut) {
   constexpr int kSteps = 200;
   for (const unsigned divide_by : {0U, 4U}) {
-    for (const Stage stage : kStages) {
+    for (const Stage stage : kShardedStages) {
       for (const DataType type : {DataType::float32, DataType::bfloat16}) {
         for (const int micro_batches : {1, 2}) {
           SCOPED_TRACE(fmt::format("stage {}, {}, {} micro-batches, divided by {}",
@@ -235,7 +235,7 @@ TEST(ShardedReduceEightBits, ReplicasSendLaterWhatTheyLeaveOut) {
             test::ShardedMesh mesh(comm, 2, 0);
             Policy policy = policy_of(stage, Layout::flat, type, kFeedback);
             policy.divide_by = divide_by;
-            ShardedDataParallel model(units(), policy, mesh.axes());
+            ShardedDataParallel model(rounded_units(), policy, mesh.axes());
             model.share_parameters();
             // What bfloat16 has without rounding.
             const auto small = [](int rank, std::size_t unit, std::size_t p, std::size_t i) {
@@ -270,7 +270,7 @@ TEST(ShardedReduceEightBits, DiscardedGradientsLeaveNothingBehind) {
   run_thread_ranks(2, [&](Communicator& comm) {
     test::ShardedMesh mesh(comm, 1, 0);
     ShardedDataParallel model(
-        units(), policy_of(Stage::parameters, Layout::flat, DataType::float32, kFeedback),
+        rounded_units(), policy_of(Stage::parameters, Layout::flat, DataType::float32, kFeedback),
         mesh.axes());
     model.share_parameters();
     for (const bool discards : {false, true}) {
@@ -302,7 +302,8 @@ TEST(ShardedReduceEightBits, CarryAndKeepWhatTheFormulasSay) {
           run_thread_ranks(4, [&](Communicator& comm) {
             test::ShardedMesh mesh(comm, replicas, 0);
             ShardedDataParallel model(
-                units(), policy_of(Stage::gradients, layout, type, {.error_feedback = feedback}),
+                rounded_units(),
+                policy_of(Stage::gradients, layout, type, {.error_feedback = feedback}),
                 mesh.axes());
             model.share_parameters();
             mesh.shard().reset_traffic();
@@ -341,8 +342,8 @@ TEST(ShardedReduceEightBits, CarryAndKeepWhatTheFormulasSay) {
 /// they go to the middle. Places differ by a factor of 1000 within a block.
 double distance_after_training(Communicator& comm, Stage stage, EightBits eight_bits) {
   test::ShardedMesh mesh(comm, 1, 0);
-  ShardedDataParallel model(units(), policy_of(stage, Layout::flat, DataType::float32, eight_bits),
-                            mesh.axes());
+  ShardedDataParallel model(
+      rounded_units(), policy_of(stage, Layout::flat, DataType::float32, eight_bits), mesh.axes());
   model.share_parameters();
   const auto value = [&](std::size_t u, std::size_t p, std::size_t i) {
     return static_cast<const float*>(model.parameter({u, p}))[i];
@@ -374,7 +375,7 @@ double distance_after_training(Communicator& comm, Stage stage, EightBits eight_
 }
 
 TEST(ShardedReduceEightBits, TrainingEndsWhereItHasTo) {
-  for (const Stage stage : kStages) {
+  for (const Stage stage : kShardedStages) {
     run_thread_ranks(3, [&](Communicator& comm) {
       // What a step leaves out is 16 at most. The learning rate makes 0.16 of that, and the
       // gradients see the parameters without it.
@@ -402,7 +403,7 @@ TEST(ShardedReduceEightBits, ImpossiblePoliciesAreRefused) {
       if (comm.rank() == 0) {
         own.reduce_eight_bits = has_it ? std::optional(kNoFeedback) : std::nullopt;
       }
-      EXPECT_EQ(error_of([&] { ShardedDataParallel(units(), own, mesh.axes()); }).code(),
+      EXPECT_EQ(error_of([&] { ShardedDataParallel(rounded_units(), own, mesh.axes()); }).code(),
                 ErrorCode::mismatch);
     });
   }

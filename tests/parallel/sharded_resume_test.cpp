@@ -28,9 +28,10 @@ using test::error_of;
 using test::run_thread_ranks;
 using test::ShardedMesh;
 
-const std::vector<Unit> kUnits{{"first", {{"w", 60, 10}, {"b", 7, 7}}}, {"second", {{"w", 33, 3}}}};
-const std::vector<Policy> kStages{Policy::zero1(), Policy::zero2(), Policy::zero3(),
-                                  Policy::fsdp()};
+const std::vector<Unit> kTwoUnits{{"first", {{"w", 60, 10}, {"b", 7, 7}}},
+                                  {"second", {{"w", 33, 3}}}};
+const std::vector<Policy> kPolicies{Policy::zero1(), Policy::zero2(), Policy::zero3(),
+                                    Policy::fsdp()};
 
 float start(std::size_t unit, std::size_t parameter, std::size_t i) {
   return static_cast<float>(i % 13) / 4 - static_cast<float>(unit) + static_cast<float>(parameter);
@@ -41,10 +42,10 @@ float gradient(std::size_t step, std::size_t unit, std::size_t i) {
 }
 
 void load(ShardedDataParallel& model) {
-  for (std::size_t u = 0; u < kUnits.size(); ++u) {
-    for (std::size_t p = 0; p < kUnits[u].parameters.size(); ++p) {
+  for (std::size_t u = 0; u < kTwoUnits.size(); ++u) {
+    for (std::size_t p = 0; p < kTwoUnits[u].parameters.size(); ++p) {
       std::vector<float> values;
-      for (std::size_t i = 0; i < kUnits[u].parameters[p].count; ++i) {
+      for (std::size_t i = 0; i < kTwoUnits[u].parameters[p].count; ++i) {
         values.push_back(start(u, p, i));
       }
       model.load({u, p}, values.data());
@@ -56,9 +57,9 @@ void load(ShardedDataParallel& model) {
 void backward(ShardedDataParallel& model, std::size_t u,
               const std::function<float(std::size_t)>& gradient_of) {
   model.before_backward(u);
-  for (std::size_t p = 0; p < kUnits[u].parameters.size(); ++p) {
+  for (std::size_t p = 0; p < kTwoUnits[u].parameters.size(); ++p) {
     auto* const memory = static_cast<float*>(model.gradient({u, p}));
-    for (std::size_t i = 0; i < kUnits[u].parameters[p].count; ++i) memory[i] += gradient_of(i);
+    for (std::size_t i = 0; i < kTwoUnits[u].parameters[p].count; ++i) memory[i] += gradient_of(i);
   }
   model.after_backward(u);
 }
@@ -74,12 +75,12 @@ void train(ShardedDataParallel& model, std::size_t step, bool second, const Opti
 
 std::vector<std::vector<float>> parameters(ShardedDataParallel& model) {
   std::vector<std::vector<float>> all;
-  for (std::size_t u = 0; u < kUnits.size(); ++u) {
+  for (std::size_t u = 0; u < kTwoUnits.size(); ++u) {
     std::vector<float> unit(model.layout(u).full());
     model.gather(u, ShardedDataParallel::Kept::parameters, unit.data());
-    for (std::size_t p = 0; p < kUnits[u].parameters.size(); ++p) {
+    for (std::size_t p = 0; p < kTwoUnits[u].parameters.size(); ++p) {
       const float* const first = unit.data() + model.layout(u).offset(p);
-      all.emplace_back(first, first + kUnits[u].parameters[p].count);
+      all.emplace_back(first, first + kTwoUnits[u].parameters[p].count);
     }
   }
   return all;
@@ -89,11 +90,11 @@ std::vector<std::vector<float>> parameters(ShardedDataParallel& model) {
 // parameter from its own first gradient on.
 TEST(ShardedSteps, AreThoseOfTheParameter) {
   const AdamW adamw({.learning_rate = 0.01});
-  for (const Policy& policy : kStages) {
+  for (const Policy& policy : kPolicies) {
     SCOPED_TRACE(policy.describe());
     run_thread_ranks(3, [&](Communicator& comm) {
       CommunicatorAxis axis(comm);
-      ShardedDataParallel model(kUnits, policy, {.shard = &axis});
+      ShardedDataParallel model(kTwoUnits, policy, {.shard = &axis});
       load(model);
       constexpr std::size_t kSteps = 12, kFirst = 10;  // of the second unit
       std::vector<float> expected, m(33), v(33), made(33);
@@ -131,8 +132,8 @@ bool has_second(std::size_t step) { return step % 2 == 1; }
 
 std::vector<Saved> save_shards(const ShardedDataParallel& model) {
   std::vector<Saved> all;
-  for (std::size_t u = 0; u < kUnits.size(); ++u) {
-    for (std::size_t p = 0; p < kUnits[u].parameters.size(); ++p) {
+  for (std::size_t u = 0; u < kTwoUnits.size(); ++u) {
+    for (std::size_t p = 0; p < kTwoUnits[u].parameters.size(); ++p) {
       const auto shard = model.shard({u, p});
       Saved& saved = all.emplace_back();
       saved.steps = shard.steps;
@@ -148,8 +149,8 @@ std::vector<Saved> save_shards(const ShardedDataParallel& model) {
 
 void load_shards(ShardedDataParallel& model, const std::vector<Saved>& all, bool values) {
   std::size_t next = 0;
-  for (std::size_t u = 0; u < kUnits.size(); ++u) {
-    for (std::size_t p = 0; p < kUnits[u].parameters.size(); ++p) {
+  for (std::size_t u = 0; u < kTwoUnits.size(); ++u) {
+    for (std::size_t p = 0; p < kTwoUnits[u].parameters.size(); ++p) {
       const Saved& saved = all[next++];
       model.set_steps({u, p}, saved.steps);
       const auto shard = model.shard({u, p});
@@ -166,8 +167,8 @@ void load_shards(ShardedDataParallel& model, const std::vector<Saved>& all, bool
 
 // A stop between two steps leaves no trace; of replicas the first alone reads what was saved.
 TEST(ShardedResume, GoesOnWithTheSameBits) {
-  std::vector<Policy> policies = kStages;
-  for (Policy policy : kStages) {
+  std::vector<Policy> policies = kPolicies;
+  for (Policy policy : kPolicies) {
     policy.precision = Precision::mixed();
     policy.precision.gradient = policy.precision.reduce = DataType::float32;
     policies.push_back(policy);
@@ -180,14 +181,14 @@ TEST(ShardedResume, GoesOnWithTheSameBits) {
       SCOPED_TRACE(policy.describe());
       run_thread_ranks(4, [&](Communicator& comm) {
         ShardedMesh mesh(comm, 2, 0);
-        ShardedDataParallel whole(kUnits, policy, mesh.axes());
+        ShardedDataParallel whole(kTwoUnits, policy, mesh.axes());
         load(whole);
         std::vector<Saved> saved;
         for (std::size_t step = 0; step < kBefore + kAfter; ++step) {
           if (step == kBefore) saved = save_shards(whole);
           train(whole, step, has_second(step), *optimizer);
         }
-        ShardedDataParallel resumed(kUnits, policy, mesh.axes());
+        ShardedDataParallel resumed(kTwoUnits, policy, mesh.axes());
         resumed.prepare(*optimizer);
         load_shards(resumed, saved, comm.rank() < 2);
         for (std::size_t step = kBefore; step < kBefore + kAfter; ++step) {
@@ -214,17 +215,17 @@ TEST(ShardedResume, GoesOnWithOtherNumbersOfRanks) {
   };
   const auto save = [](ShardedDataParallel& model) {
     Whole whole;
-    for (std::size_t u = 0; u < kUnits.size(); ++u) {
+    for (std::size_t u = 0; u < kTwoUnits.size(); ++u) {
       for (const Kept what : {Kept::parameters, Kept::first_state, Kept::second_state}) {
         std::vector<float> unit(model.layout(u).full());
         model.gather(u, what, unit.data());
-        for (std::size_t p = 0; p < kUnits[u].parameters.size(); ++p) {
+        for (std::size_t p = 0; p < kTwoUnits[u].parameters.size(); ++p) {
           const float* const first = unit.data() + model.layout(u).offset(p);
           whole.of[static_cast<int>(what)].emplace_back(first,
-                                                        first + kUnits[u].parameters[p].count);
+                                                        first + kTwoUnits[u].parameters[p].count);
         }
       }
-      for (std::size_t p = 0; p < kUnits[u].parameters.size(); ++p) {
+      for (std::size_t p = 0; p < kTwoUnits[u].parameters.size(); ++p) {
         whole.steps.push_back(model.shard({u, p}).steps);
       }
     }
@@ -233,7 +234,7 @@ TEST(ShardedResume, GoesOnWithOtherNumbersOfRanks) {
   Whole saved, expected;
   run_thread_ranks(2, [&](Communicator& comm) {
     CommunicatorAxis axis(comm);
-    ShardedDataParallel model(kUnits, Policy::zero3(), {.shard = &axis});
+    ShardedDataParallel model(kTwoUnits, Policy::zero3(), {.shard = &axis});
     load(model);
     for (std::size_t step = 0; step < kBefore + kAfter; ++step) {
       if (step == kBefore) {
@@ -245,16 +246,16 @@ TEST(ShardedResume, GoesOnWithOtherNumbersOfRanks) {
     const Whole now = save(model);
     if (comm.rank() == 1) expected = now;
   });
-  for (const Policy& policy : kStages) {
+  for (const Policy& policy : kPolicies) {
     SCOPED_TRACE(policy.describe());
     for (const int ranks : {1, 4}) {
       run_thread_ranks(ranks, [&](Communicator& comm) {
         CommunicatorAxis axis(comm);
-        ShardedDataParallel model(kUnits, policy, {.shard = &axis});
+        ShardedDataParallel model(kTwoUnits, policy, {.shard = &axis});
         model.prepare(adamw);
         std::size_t next = 0;
-        for (std::size_t u = 0; u < kUnits.size(); ++u) {
-          for (std::size_t p = 0; p < kUnits[u].parameters.size(); ++p, ++next) {
+        for (std::size_t u = 0; u < kTwoUnits.size(); ++u) {
+          for (std::size_t p = 0; p < kTwoUnits[u].parameters.size(); ++p, ++next) {
             model.load({u, p}, saved.of[0][next].data());
             for (std::size_t i : {0u, 1u}) {
               model.load_state({u, p}, i, saved.of[i + 1][next].data());
@@ -278,7 +279,7 @@ TEST(ShardedResume, GoesOnWithOtherNumbersOfRanks) {
 TEST(ShardedResume, RanksThatGoOnFromDifferentStepsAreRefused) {
   run_thread_ranks(3, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
-    ShardedDataParallel model(kUnits, Policy::zero2(), {.shard = &axis});
+    ShardedDataParallel model(kTwoUnits, Policy::zero2(), {.shard = &axis});
     model.prepare(AdamW());
     model.set_steps({0, 1}, comm.rank() == 1 ? 6 : 7);
     const Error e = error_of([&] { load(model); });
@@ -293,7 +294,7 @@ TEST(ShardedResume, RanksThatGoOnFromDifferentStepsAreRefused) {
 TEST(ShardedResume, OfWhatThereIsNotIsRefused) {
   run_thread_ranks(1, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
-    ShardedDataParallel model(kUnits, Policy::zero2(), {.shard = &axis});
+    ShardedDataParallel model(kTwoUnits, Policy::zero2(), {.shard = &axis});
     std::vector<float> memory(100);
     const auto why = [](const auto& call) {
       const Error e = error_of(call);
@@ -322,14 +323,14 @@ TEST(ShardedResume, OfWhatThereIsNotIsRefused) {
 // In stage 1, too, where they are reduced in the memory in which the next ones are made. With the
 // other unit in between, by replicas, and by divisors; gradients are whole numbers.
 TEST(ShardedReductions, OfOneUnitAreAddedUp) {
-  for (Policy policy : kStages) {
+  for (Policy policy : kPolicies) {
     for (const unsigned divisor : {0u, 2u}) {
       for (const int replicas : {1, 2}) {
         policy.divide_by = divisor;
         SCOPED_TRACE(policy.describe());
         run_thread_ranks(4, [&](Communicator& comm) {
           ShardedMesh mesh(comm, replicas, 0);
-          ShardedDataParallel model(kUnits, policy, mesh.axes());
+          ShardedDataParallel model(kTwoUnits, policy, mesh.axes());
           load(model);
           const auto made = [&](std::size_t i, int use) {
             return static_cast<float>(static_cast<int>(i % 7) + 4 * comm.rank() + 16 * use);

@@ -13,7 +13,7 @@ namespace {
 
 using test::run_thread_ranks;
 
-constexpr DataType kType = DataType::float64;
+constexpr DataType kPairType = DataType::float64;
 
 /// Number i of a whole tensor, as rank `rank` has it: integers, so that sums are exact.
 double number(std::size_t i, int rank) {
@@ -39,23 +39,23 @@ TEST(TensorPairs, MoveAndAddWhatTheySay) {
         };
         for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = number(i, comm.rank());
         std::vector<double> sum(whole.size()), part(slice.size(), -1), back(whole.size(), -1);
-        mapper.run(Operation::all_reduce, whole.data(), sum.data(), e, kType);
+        mapper.run(Operation::all_reduce, whole.data(), sum.data(), e, kPairType);
         for (std::size_t i = 0; i < sum.size(); ++i) EXPECT_EQ(sum[i], number(i, 0) * all);
-        mapper.run(Operation::split, whole.data(), part.data(), e, kType);
+        mapper.run(Operation::split, whole.data(), part.data(), e, kPairType);
         for (std::size_t i = 0; i < part.size(); ++i) {
           EXPECT_EQ(part[i], number(place(i, self), comm.rank()));
         }
-        mapper.run(Operation::all_gather, part.data(), back.data(), e, kType);
+        mapper.run(Operation::all_gather, part.data(), back.data(), e, kPairType);
         for (std::size_t r = 0; r < p; ++r) {
           for (std::size_t i = 0; i < part.size(); ++i) {
             EXPECT_EQ(back[place(i, r)], number(place(i, r), static_cast<int>(r)));
           }
         }
-        mapper.run(Operation::reduce_scatter, whole.data(), part.data(), e, kType);
+        mapper.run(Operation::reduce_scatter, whole.data(), part.data(), e, kPairType);
         for (std::size_t i = 0; i < part.size(); ++i) {
           EXPECT_EQ(part[i], number(place(i, self), 0) * all);
         }
-        mapper.run(Operation::none, whole.data(), back.data(), e, kType);
+        mapper.run(Operation::none, whole.data(), back.data(), e, kPairType);
         EXPECT_EQ(back, whole);
       }
     });
@@ -91,14 +91,14 @@ TEST(TensorPairs, AreConjugate) {
       };
       const auto x = numbers(c.in_whole, c.in_alike, 1), y = numbers(c.out_whole, c.out_alike, 2);
       std::vector<double> fx(y.size()), by(x.size());
-      mapper.forward(c.pair, x.data(), fx.data(), e, kType);
-      mapper.backward(c.pair, y.data(), by.data(), e, kType);
+      mapper.forward(c.pair, x.data(), fx.data(), e, kPairType);
+      mapper.backward(c.pair, y.data(), by.data(), e, kPairType);
       double sums[2] = {};
       for (std::size_t i = 0; i < y.size(); ++i) sums[0] += fx[i] * y[i];
       for (std::size_t i = 0; i < x.size(); ++i) sums[1] += by[i] * x[i];
       if (c.out_alike && comm.rank() > 0) sums[0] = 0;
       if (c.in_alike && comm.rank() > 0) sums[1] = 0;
-      comm.all_reduce(sums, sums, 2, kType);
+      comm.all_reduce(sums, sums, 2, kPairType);
       EXPECT_EQ(sums[0], sums[1]);
       EXPECT_NE(sums[0], 0);
     });

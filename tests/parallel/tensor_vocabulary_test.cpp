@@ -20,8 +20,8 @@ using test::error_of;
 using test::Matrix;
 using test::run_thread_ranks;
 
-constexpr DataType kType = DataType::float64;
-constexpr double kClose = 1e-12;
+constexpr DataType kTableType = DataType::float64;
+constexpr double kNear = 1e-12;
 constexpr std::size_t kTokens = 29, kWidth = 6, kCount = 16;  // 29: no number of ranks divides it
 
 std::vector<Token> tokens() {
@@ -78,7 +78,7 @@ TEST(VocabularyEmbeddings, AreThoseOfOneRank) {
       CommunicatorAxis axis(comm);
       const auto p = static_cast<std::uint64_t>(ranks);
       for (const bool sequence : {false, true}) {
-        VocabularyEmbedding layer(axis, "tokens", kTokens, kWidth, kType,
+        VocabularyEmbedding layer(axis, "tokens", kTokens, kWidth, kTableType,
                                   {.multiple = 2, .sequence = sequence});
         const Matrix mine = local_rows(weight, layer.vocabulary(), 1e9);
         ASSERT_EQ(mine.values.size(), layer.weight_count());
@@ -135,7 +135,7 @@ TEST(VocabularyCrossEntropies, AreThoseOfOneRank) {
     for (const int ranks : {1, 2, 4, 8}) {
       run_thread_ranks(ranks, [&](Communicator& comm) {
         CommunicatorAxis axis(comm);
-        VocabularyCrossEntropy layer(axis, "loss", kTokens, kType, {.ignore_index = -1});
+        VocabularyCrossEntropy layer(axis, "loss", kTokens, kTableType, {.ignore_index = -1});
         const Vocabulary& v = layer.vocabulary();
         // What is in the padding counts for nothing.
         Matrix mine = transposed(local_rows(transposed(logits), v, 1e300));
@@ -148,18 +148,18 @@ TEST(VocabularyCrossEntropies, AreThoseOfOneRank) {
         EXPECT_EQ(axis.traffic()[Collective::all_reduce], (Traffic::Count{2, bytes, bytes}));
         Matrix loss(kCount, 1);
         loss.values = saved.loss;
-        EXPECT_LE(difference(loss, one.loss), kClose);
+        EXPECT_LE(difference(loss, one.loss), kNear);
         EXPECT_EQ(saved.counted, kCount - 2);
         EXPECT_EQ(saved.loss[5], 0);
-        EXPECT_NEAR(saved.mean() * (kCount - 2), sum_of_rows(one.loss)(0, 0), kClose * 1e4 * size);
+        EXPECT_NEAR(saved.mean() * (kCount - 2), sum_of_rows(one.loss)(0, 0), kNear * 1e4 * size);
         layer.forward(mine.data(), targets, again);
         EXPECT_EQ(saved.loss, again.loss);  // the same bits
         std::vector<double> first = saved.loss;
-        comm.broadcast(first.data(), first.data(), first.size(), kType, 0);
+        comm.broadcast(first.data(), first.data(), first.size(), kTableType, 0);
         EXPECT_EQ(first, saved.loss);
         axis.reset_traffic();
         layer.backward(mine.data(), targets, saved, 0.25, mine.data());
-        EXPECT_LE(difference(mine, expected), kClose * size);
+        EXPECT_LE(difference(mine, expected), kNear * size);
         EXPECT_EQ(axis.traffic().total(), Traffic::Count{});
       });
     }
@@ -175,7 +175,7 @@ TEST(VocabularyCrossEntropies, OfNarrowLogitsAreComputedInFloat64) {
     const double first = 2.0 * comm.rank();
     const std::vector<double> values{first, first + 1};
     std::vector<std::uint16_t> logits(2), gradient(2);
-    convert(values.data(), kType, logits.data(), narrow, 2);
+    convert(values.data(), kTableType, logits.data(), narrow, 2);
     const std::vector<Token> targets{2};
     VocabularyCrossEntropy::Saved saved;
     layer.forward(logits.data(), targets, saved);
@@ -183,7 +183,7 @@ TEST(VocabularyCrossEntropies, OfNarrowLogitsAreComputedInFloat64) {
     EXPECT_NEAR(saved.loss[0], std::log(sum) - 2, 1e-15);
     layer.backward(logits.data(), targets, saved, 1, gradient.data());
     std::vector<double> got(2);
-    convert(gradient.data(), narrow, got.data(), kType, 2);
+    convert(gradient.data(), narrow, got.data(), kTableType, 2);
     for (std::size_t j = 0; j < 2; ++j) {
       const bool is_target = comm.rank() == 1 && j == 0;
       const double exact = std::exp(values[j]) / sum - (is_target ? 1 : 0);
@@ -196,7 +196,7 @@ TEST(VocabularyCrossEntropies, OfNarrowLogitsAreComputedInFloat64) {
 TEST(VocabularyCrossEntropies, HideNothing) {
   run_thread_ranks(3, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
-    VocabularyCrossEntropy layer(axis, "loss", 9, kType);
+    VocabularyCrossEntropy layer(axis, "loss", 9, kTableType);
     for (const double bad :
          {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
       Matrix logits(2, 3, comm.rank());
@@ -218,7 +218,7 @@ void expect_refused(const Error& e, ErrorCode code, const std::string& part) {
 TEST(VocabularyErrors, NameTheTokenAndItsPlace) {
   run_thread_ranks(4, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
-    VocabularyEmbedding embedding(axis, "tokens", kTokens, kWidth, kType);
+    VocabularyEmbedding embedding(axis, "tokens", kTokens, kWidth, kTableType);
     const Matrix weight(embedding.vocabulary().local, kWidth, 1);
     Matrix out(kCount, kWidth), gradient(weight.rows, kWidth);
     // 29 to 31 are in the padding of the last rank: no tokens.
@@ -234,7 +234,7 @@ TEST(VocabularyErrors, NameTheTokenAndItsPlace) {
                      ErrorCode::invalid_argument, says);
     }
     embedding.forward(tokens(), weight.data(), out.data());  // nothing was started
-    VocabularyCrossEntropy loss(axis, "loss", kTokens, kType);
+    VocabularyCrossEntropy loss(axis, "loss", kTokens, kTableType);
     const Matrix logits(2, loss.vocabulary().local, 1);
     VocabularyCrossEntropy::Saved saved;
     const std::vector<Token> bad{3, 29}, good{3, -100};
@@ -248,7 +248,7 @@ TEST(VocabularyErrors, NameTheTokenAndItsPlace) {
     Matrix dlogits(2, loss.vocabulary().local);
     expect_refused(error_of([&] { loss.backward(logits.data(), good, saved, 1, dlogits.data()); }),
                    ErrorCode::invalid_argument, "the forward had 0");
-    VocabularyEmbedding sliced(axis, "tokens", kTokens, kWidth, kType, {.sequence = true});
+    VocabularyEmbedding sliced(axis, "tokens", kTokens, kWidth, kTableType, {.sequence = true});
     expect_refused(error_of([&] {
                      sliced.forward(std::vector<Token>{1, 2, 3}, weight.data(), out.data());
                    }),
@@ -261,14 +261,14 @@ TEST(VocabularyErrors, RanksThatDifferAreToldSo) {
     CommunicatorAxis axis(comm);
     const bool odd = comm.rank() == 1;
     expect_refused(
-        error_of([&] { VocabularyEmbedding(axis, "tokens", odd ? 30 : 29, kWidth, kType); }),
+        error_of([&] { VocabularyEmbedding(axis, "tokens", odd ? 30 : 29, kWidth, kTableType); }),
         ErrorCode::mismatch, "rank 1 has \"30 tokens");
     expect_refused(error_of([&] {
-                     VocabularyCrossEntropy(axis, "loss", kTokens, kType,
+                     VocabularyCrossEntropy(axis, "loss", kTokens, kTableType,
                                             {.ignore_index = odd ? 0 : -100});
                    }),
                    ErrorCode::mismatch, "ignore_index 0");
-    VocabularyCrossEntropy loss(axis, "loss", kTokens, kType);
+    VocabularyCrossEntropy loss(axis, "loss", kTokens, kTableType);
     const Matrix logits(3, loss.vocabulary().local, 1);
     const std::vector<Token> targets(odd ? 3 : 2, 1);
     VocabularyCrossEntropy::Saved saved;

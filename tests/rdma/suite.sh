@@ -41,8 +41,12 @@ run ib_send_bw pair ib_send_bw -d rxe0 -x 1 -s 65536 -n 100
 [ $# -eq 2 ] || exit $failed
 tutti=$1 tests=$2
 
-run endpoint_test "$tests/endpoint_test" --gtest_brief=1 --gtest_filter=*Verbs
-run verbs_test "$tests/verbs_test" --gtest_brief=1
+for name in endpoint_test wire_test wire_places_test; do
+  run $name "$tests/$name" --gtest_brief=1 --gtest_filter=*Verbs
+done
+for name in verbs_test verbs_channels_test verbs_wires_test; do
+  run $name "$tests/$name" --gtest_brief=1
+done
 grep -E 'PASSED|SKIPPED' /tmp/output | sed 's/^/      /'
 
 # ranks COUNT PROGRAM...: over verbs, which must carry the data: TCP has only what the ranks say when

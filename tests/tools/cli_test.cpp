@@ -140,7 +140,7 @@ TEST_F(Cli, TellsTheStoryOfAWrongPlan) {
 }
 
 TEST_F(Cli, ProvesTheExampleInTheDocument) {
-  std::ifstream file(TUTTI_PLANS_DOCUMENT);
+  std::ifstream file(TUTTI_DOCUMENTS "/plans.md");
   const std::string document{std::istreambuf_iterator<char>(file), {}};
   const auto begin = document.find("```\ntutti plan 1\n");
   ASSERT_NE(begin, std::string::npos);

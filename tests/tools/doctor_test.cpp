@@ -12,6 +12,7 @@
 #include "tests/support/contains.h"
 #include "tests/support/processes.h"
 #include "tests/tools/tutti_command.h"
+#include "tests/transport/network_job.h"
 #include "tools/namespaces.h"
 #include "transport/network/wire_choice.h"
 
@@ -163,11 +164,8 @@ class DoctorsWay : public TuttiCommand {
   const Namespaces hosts{2};
 };
 
-#define NEED_HOSTS() \
-  if (!hosts.missing().empty()) GTEST_SKIP() << hosts.missing()
-
 TEST_F(DoctorsWay, IsGoodInBothDirections) {
-  NEED_HOSTS();
+  NEED_HOSTS(hosts);
   auto other = listen(1, "TUTTI_PORTS=20000-20009");
   const Said here = run(0, "TUTTI_PORTS=20000-20009", "--to " + hosts.address(1));
   EXPECT_EQ(here.status, 0) << here.text;
@@ -183,7 +181,7 @@ TEST_F(DoctorsWay, IsGoodInBothDirections) {
 }
 
 TEST_F(DoctorsWay, WhereNobodyListensIsMarked) {
-  NEED_HOSTS();
+  NEED_HOSTS(hosts);
   const Said here = run(0, "", "--to 10.99.0.2:20000");
   EXPECT_EQ(here.status, 1) << here.text;
   EXPECT_CONTAINS(here.text, "! to it                  Connection refused");
@@ -191,7 +189,7 @@ TEST_F(DoctorsWay, WhereNobodyListensIsMarked) {
 }
 
 TEST_F(DoctorsWay, AFirewallOfTheCallerIsNamedByBoth) {
-  NEED_HOSTS();
+  NEED_HOSTS(hosts);
   if (!drop(0, 20005)) GTEST_SKIP() << "routes cannot drop packets here";
   auto other = listen(1, "TUTTI_PORTS=20000");
   const Said here = run(0, "TUTTI_PORTS=20005", "--to 10.99.0.2:20000");
@@ -205,7 +203,7 @@ TEST_F(DoctorsWay, AFirewallOfTheCallerIsNamedByBoth) {
 }
 
 TEST_F(DoctorsWay, AFirewallOfTheOtherHostIsNamed) {
-  NEED_HOSTS();
+  NEED_HOSTS(hosts);
   if (!drop(1, 20000)) GTEST_SKIP() << "routes cannot drop packets here";
   const Said here = run(0, "", "--to 10.99.0.2:20000");
   EXPECT_EQ(here.status, 1) << here.text;
@@ -231,7 +229,7 @@ TEST_F(DoctorsWay, LostPacketsAreCounted) {
 }
 
 TEST_F(DoctorsWay, AnotherProgramsPortIsNotTakenForADoctor) {
-  NEED_HOSTS();
+  NEED_HOSTS(hosts);
   // A listener that says nothing: `tutti run`'s ranks would not either.
   auto silent = std::async(std::launch::async, [&] {
     return std::system(fmt::format("ip netns exec {} timeout 4 python3 -c 'import socket,time; "

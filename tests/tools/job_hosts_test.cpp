@@ -42,7 +42,7 @@ std::string text_of(const std::vector<HostShare>& shares) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-std::string refusal(const std::function<void()>& call) {
+std::string refused_list(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) {
@@ -66,7 +66,7 @@ TEST(JobHosts, AListNamesHostsAndRanks) {
 TEST(JobHosts, WhatNamesNoHostIsRefused) {
   for (const char* const list : {"", ",", "a,", "a,,b", "a:0", "a:-1", "a:x", "a:", ":4", "-oProxy",
                                  "a b", "a;b", "$(a)", "[fd00::1", "[fd00::1]4", "a:1000000"}) {
-    EXPECT_NE(refusal([&] { hosts_in_list(list); }), "") << list;
+    EXPECT_NE(refused_list([&] { hosts_in_list(list); }), "") << list;
   }
 }
 
@@ -77,15 +77,17 @@ TEST(JobHosts, AFileHasTheNotationsOfOpenMpiAndMpich) {
                "  node4\tslots=1\nnode3\n");
   EXPECT_EQ(text_of(hosts_in_file(folder.path("hosts"))), "node1:4 node2:2 node3:2 node4:1");
   folder.write("hosts", "# none\n");
-  EXPECT_CONTAINS(refusal([&] { hosts_in_file(folder.path("hosts")); }), "there is no host in ");
+  EXPECT_CONTAINS(refused_list([&] { hosts_in_file(folder.path("hosts")); }),
+                  "there is no host in ");
   folder.write("hosts", "node1\nnode2 slots=many\n");
-  EXPECT_CONTAINS(refusal([&] { hosts_in_file(folder.path("hosts")); }),
+  EXPECT_CONTAINS(refused_list([&] { hosts_in_file(folder.path("hosts")); }),
                   "hosts, line 2: 'slots=many': expected slots=NUMBER");
   folder.write("hosts", "node1 4\n");
-  EXPECT_CONTAINS(refusal([&] { hosts_in_file(folder.path("hosts")); }), "line 1: ");
-  EXPECT_CONTAINS(refusal([&] { hosts_in_file(folder.path("none")); }),
+  EXPECT_CONTAINS(refused_list([&] { hosts_in_file(folder.path("hosts")); }), "line 1: ");
+  EXPECT_CONTAINS(refused_list([&] { hosts_in_file(folder.path("none")); }),
                   "cannot read the list of hosts");
-  EXPECT_CONTAINS(refusal([&] { hosts_in_file(folder.path()); }), "cannot read the list of hosts");
+  EXPECT_CONTAINS(refused_list([&] { hosts_in_file(folder.path()); }),
+                  "cannot read the list of hosts");
 }
 
 TEST(JobHosts, AFileThatIsNoListIsRefusedInAFewWords) {
@@ -93,7 +95,7 @@ TEST(JobHosts, AFileThatIsNoListIsRefusedInAFewWords) {
   for (const std::string& text :
        {std::string("\x1b[2J\x7f"), std::string("node1\0node2", 11), std::string(1 << 20, 'x')}) {
     folder.write("hosts", text);
-    const std::string why = refusal([&] { hosts_in_file(folder.path("hosts")); });
+    const std::string why = refused_list([&] { hosts_in_file(folder.path("hosts")); });
     EXPECT_CONTAINS(why, "line 1: ");
     EXPECT_LT(why.size(), 300U);
     EXPECT_TRUE(std::ranges::all_of(why, [](unsigned char c) { return std::isprint(c) != 0; }))
@@ -111,7 +113,7 @@ TEST(JobHosts, SlurmsBracketsExpand) {
   EXPECT_EQ(nodes("r[1-2]n[1-2]-ib,x"), "r1n1-ib r1n2-ib r2n1-ib r2n2-ib x");
   for (const char* const list : {"n[1-", "n[1", "n[2-1]", "n[a-b]", "n[1-2-3]", "n[-1]", "",
                                  "n[1-999999999]", "n[1-99999]m[1-99999]"}) {
-    EXPECT_NE(refusal([&] { expand_node_list(list); }), "") << list;
+    EXPECT_NE(refused_list([&] { expand_node_list(list); }), "") << list;
   }
 }
 
@@ -143,8 +145,9 @@ TEST(JobHosts, RanksFillHostsInOrder) {
   // Hosts without numbers get equal shares.
   EXPECT_EQ(shares("a,b,c", 8), "a:0+3 b:3+3 c:6+2");
   EXPECT_EQ(shares("a,b,c", 2), "a:0+1 b:1+1");
-  EXPECT_CONTAINS(refusal([&] { shares("a:4,b:2", 7); }), "-n 7: the hosts have room for 6 ranks");
-  EXPECT_CONTAINS(refusal([&] { shares("a:99999,b:2", 0); }), "more than 100000 ranks");
+  EXPECT_CONTAINS(refused_list([&] { shares("a:4,b:2", 7); }),
+                  "-n 7: the hosts have room for 6 ranks");
+  EXPECT_CONTAINS(refused_list([&] { shares("a:99999,b:2", 0); }), "more than 100000 ranks");
 }
 
 TEST(JobHosts, ThisHostIsKnownByItsNamesAndAddresses) {

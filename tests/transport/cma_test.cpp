@@ -23,7 +23,7 @@ namespace {
 using test::error_of;
 
 constexpr std::size_t kPage = 65536;  // or a multiple of it
-constexpr std::size_t kBytes = 4 * kPage;
+constexpr std::size_t kMapped = 4 * kPage;
 
 /// A child that has a copy of `memory`, without its last page, until it is killed.
 class Child {
@@ -67,16 +67,16 @@ class Child {
 
 TEST(Cma, MemoryThatIsGoneIsAnErrorAndSoIsAProcess) {
   void* const mapped =
-      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(mapped, MAP_FAILED);
-  const std::span memory{static_cast<std::byte*>(mapped), kBytes};
+  const std::span memory{static_cast<std::byte*>(mapped), kMapped};
   std::memset(memory.data(), 5, memory.size());
   const auto address = reinterpret_cast<std::uint64_t>(memory.data());
   Child child(memory);
   if (!cma_probe(child.pid(), address, 0x0505'0505'0505'0505)) {
     GTEST_SKIP() << "this system allows no process_vm_readv";
   }
-  std::vector<std::byte> here(kBytes);
+  std::vector<std::byte> here(kMapped);
   const auto codes = [&](std::size_t bytes) {
     return std::array{
         error_of([&] { cma_read(child.pid(), here.data(), address, bytes); }).code(),
@@ -84,14 +84,14 @@ TEST(Cma, MemoryThatIsGoneIsAnErrorAndSoIsAProcess) {
   };
   constexpr std::array kFine{ErrorCode{}, ErrorCode{}};
   constexpr std::array kSystem{ErrorCode::system, ErrorCode::system};
-  EXPECT_EQ(codes(kBytes - kPage), kFine);
-  EXPECT_EQ(here[kBytes - kPage - 1], std::byte{5});
-  EXPECT_EQ(codes(kBytes), kSystem) << "its last page is not there";
+  EXPECT_EQ(codes(kMapped - kPage), kFine);
+  EXPECT_EQ(here[kMapped - kPage - 1], std::byte{5});
+  EXPECT_EQ(codes(kMapped), kSystem) << "its last page is not there";
   child.kill_it();
   EXPECT_EQ(codes(kPage), kSystem) << "it is dead";
   child.reap();
   EXPECT_EQ(codes(kPage), kSystem) << "there is no such process";
-  munmap(mapped, kBytes);
+  munmap(mapped, kMapped);
 }
 
 }  // namespace

@@ -109,8 +109,8 @@ TEST(Connection, ShortMessagesUseFewPages) {
 }
 
 /// Two ranks and the connections between them, there and back.
-struct Pair {
-  explicit Pair(ConnectionShape s) : to{Ends(s), Ends(s)} {
+struct BothWays {
+  explicit BothWays(ConnectionShape s) : to{Ends(s), Ends(s)} {
     for (std::size_t from : {0U, 1U}) {
       to[from].sender = Sender(to[from].data(), to[1 - from].data(), s);
       to[from].receiver = Receiver(to[from].data(), to[1 - from].data(), s);
@@ -134,7 +134,7 @@ TEST(Connection, RanksThatSendToEachOtherExchangeCells) {
         ConnectionShape{8, 1088}, ConnectionShape{8, 1088, 2}, ConnectionShape{32, 1024, 3},
         ConnectionShape{32, 1024, 16}, ConnectionShape{8, 8192}, ConnectionShape{8, 8192, 2},
         ConnectionShape{32, 16384, 8}}) {
-    Pair pair(shape);
+    BothWays pair(shape);
     std::mt19937 random(11);
     struct Way {
       std::deque<std::size_t> under_way;
@@ -189,7 +189,7 @@ TEST(Connection, RanksThatSendToEachOtherExchangeCells) {
 // A rank that sends little takes few cells in exchange.
 TEST(Connection, AOneWayStreamStaysInItsOwnCells) {
   for (const int answers : {0, 1, 2}) {
-    Pair pair({8, 1024});
+    BothWays pair({8, 1024});
     std::set<const std::byte*> exchanged;
     for (int i = 0; i < 100; ++i) {
       for (const std::size_t from : {0U, 1U}) {
@@ -228,7 +228,7 @@ TEST(Connection, ARankExchangesCellsWithItself) {
 // After a few messages to and fro, each lies where its sender was the last to read; but for a fresh
 // cell now and then.
 TEST(Connection, AnAnswerLiesWhereItsSenderHasRead) {
-  Pair pair({8, 1024});
+  BothWays pair({8, 1024});
   std::map<const std::byte*, std::size_t> readers;
   int fresh = 0;
   for (int i = 0; i < 60; ++i) {
@@ -257,7 +257,7 @@ TEST(Connection, AnAnswerLiesWhereItsSenderHasRead) {
 // two ranks that answer each other soon use a few cells, and each is written by its last reader.
 TEST(Connection, ShortAnswersLieInCellsThatWereJustRead) {
   for (const std::size_t bytes : {64UL, 500UL, 2048UL, 8192UL}) {
-    Pair pair({32, 64UL << 10});
+    BothWays pair({32, 64UL << 10});
     std::set<const std::byte*> lines;
     std::map<const std::byte*, std::size_t> readers;
     const int warm_up = static_cast<int>(4 * (64UL << 10) / to_line(bytes));
@@ -294,7 +294,7 @@ TEST(Connection, CellsThatEndEarlyLeaveTheirRoom) {
     for (const std::size_t bytes : {49UL, 500UL, 1024UL, 2048UL, 4096UL, 6208UL, 16384UL, 32000UL,
                                     32768UL, 40000UL, 65536UL}) {
       if (bytes > shape.slot_bytes) continue;
-      Pair pair(shape);
+      BothWays pair(shape);
       const auto under_way = [&](std::size_t n, std::size_t size) {
         for (std::size_t from : {0U, 1U}) {
           for (std::size_t i = 0; i < n; ++i) {
@@ -372,7 +372,7 @@ TEST(Connection, AStreamTakesTheCellsThatItNeeds) {
 
 // A rank that only sends has nothing to exchange, and fills its cells: all, in time.
 TEST(Connection, AOneWayStreamFillsItsCells) {
-  Pair pair({32, 64UL << 10});
+  BothWays pair({32, 64UL << 10});
   std::set<const std::byte*> lines;
   for (int i = 0; i < 20000; ++i) {
     ASSERT_TRUE(pair.to[0].sender.ready(4096));

@@ -30,7 +30,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kBytes = 8192;
+constexpr std::size_t kWindowBytes = 8192;
 
 /// A rank, with the windows that it has.
 struct Rank {
@@ -91,12 +91,12 @@ class MeetingAgain : public testing::Test {
   void expect_together(const Meeting& m) {
     for (const int r : m.who) {
       ASSERT_FALSE(rank(r).error) << "rank " << r << ": " << rank(r).error->what();
-      rank(r).windows.push_back(static_cast<std::byte*>(allocate(kBytes)));
+      rank(r).windows.push_back(static_cast<std::byte*>(allocate(kWindowBytes)));
     }
     for (const int r : m.who) {
       // As a call would: each is told of what it may not know yet.
       for (std::byte* const memory : rank(r).windows) {
-        rank(r).peers.announce(find_window(memory, kBytes), rank(r).numbers);
+        rank(r).peers.announce(find_window(memory, kWindowBytes), rank(r).numbers);
       }
     }
     for (const int r : m.who) {
@@ -105,7 +105,7 @@ class MeetingAgain : public testing::Test {
         if (other == r) continue;
         const int number = rank(r).numbers[static_cast<std::size_t>(m.place_of(other))];
         for (std::byte* const memory : rank(other).windows) {
-          EXPECT_TRUE(finds(r, number, find_window(memory, kBytes).id))
+          EXPECT_TRUE(finds(r, number, find_window(memory, kWindowBytes).id))
               << "rank " << r << " has not heard of a window of rank " << other << ", meeting "
               << m.id;
         }

@@ -139,14 +139,14 @@ inline void expect_right(NetworkJob& job, std::chrono::steady_clock::duration li
 }
 
 /// What a rank has thrown ("ERROR code rank when text").
-struct Error {
+struct PrintedError {
   std::string code;
   int rank = -2;
   double when = 0;
   std::string text;
 };
-inline Error error_in(const std::string& text) {
-  Error e;
+inline PrintedError error_in(const std::string& text) {
+  PrintedError e;
   const auto at = text.find("ERROR ");
   if (at == std::string::npos) return e;
   std::istringstream line(text.substr(at + 6));

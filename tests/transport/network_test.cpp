@@ -106,7 +106,7 @@ TEST(Network, RefusesARankThatAsksForMoreProtectionThanRankZero) {
   NetworkJob job = job_with(hosts, 1, "TUTTI_ENCRYPT=1");
   for (const std::size_t r : {0, 1}) {
     EXPECT_EQ(job.wait(r, 30s), 3) << job.text(r);
-    const Error e = error_in(job.text(r));
+    const PrintedError e = error_in(job.text(r));
     EXPECT_EQ(e.code, "mismatch") << job.text(r);
     EXPECT_EQ(e.rank, 1) << job.text(r);
     EXPECT_NE(e.text.find("rank 1 has set TUTTI_ENCRYPT=1, but rank 0"), std::string::npos)
@@ -127,7 +127,7 @@ TEST(Network, NamesWhoDiesWithinASecond) {
     for (std::size_t r = 0; r < 4; ++r) {
       if (r == victim) continue;
       EXPECT_EQ(job.wait(r, 30s), 3) << job.text(r);
-      const Error e = error_in(job.text(r));
+      const PrintedError e = error_in(job.text(r));
       EXPECT_EQ(e.code, "peer_lost") << job.text(r);
       EXPECT_EQ(e.rank, static_cast<int>(victim)) << job.text(r);
       EXPECT_LT(e.when - killed, 1.0) << job.text(r);
@@ -156,7 +156,7 @@ TEST(Network, WaitsForAStoppedHostUntilTheTimeIsUp) {
   std::this_thread::sleep_for(200ms);
   kill(job.pid(1), SIGSTOP);
   EXPECT_EQ(job.wait(0, 30s), 3) << job.text(0);
-  const Error e = error_in(job.text(0));
+  const PrintedError e = error_in(job.text(0));
   EXPECT_EQ(e.code, "timed_out") << job.text(0);
   EXPECT_EQ(e.rank, 1) << job.text(0);
 }

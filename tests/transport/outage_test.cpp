@@ -146,7 +146,7 @@ TEST(Outage, BetweenTwoOfThreeHostsLeavesOutOneOfThem) {
   EXPECT_NE(survived(0), survived(4)) << job.texts();
 }
 
-double now() {
+double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -157,11 +157,11 @@ TEST(Outage, ForEverNamesWhoIsBehindItInTime) {
                  {{"TUTTI_PEER_TIMEOUT", "2"}});
   ASSERT_TRUE(job.all_say("READY")) << job.texts();
   std::this_thread::sleep_for(300ms);
-  const double down = now();
+  const double down = seconds_now();
   hosts.link(2, false);
   for (std::size_t r = 0; r < 4; ++r) {
     EXPECT_EQ(job.wait(r, 30s), 3) << job.text(r);
-    const Error e = error_in(job.text(r));
+    const PrintedError e = error_in(job.text(r));
     EXPECT_EQ(e.code, "peer_lost") << job.text(r);
     // Kernels that cannot ask every second take as long again.
     EXPECT_GT(e.when - down, 2.0) << job.text(r);

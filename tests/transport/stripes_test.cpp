@@ -97,7 +97,7 @@ void expect_end_of_broken(const std::string& what) {
   if (!hosts.reset_all(1, 2)) GTEST_SKIP() << "nftables is missing here";
   for (std::size_t r = 0; r < 2; ++r) {
     ASSERT_EQ(job.wait(r, 20s), 3) << job.texts();
-    const Error error = error_in(job.text(r));
+    const PrintedError error = error_in(job.text(r));
     EXPECT_EQ(error.code, "peer_lost") << job.texts();
     EXPECT_EQ(error.rank, 1 - static_cast<int>(r)) << job.texts();
     EXPECT_NE(error.text.find("the connection for data broke"), std::string::npos) << job.texts();

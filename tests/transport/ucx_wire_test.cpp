@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t kBytes = 300'000;  // UCX asks the receiver before it sends so much
+constexpr std::uint32_t kLongMessage = 300'000;  // UCX asks the receiver before it sends so much
 constexpr ConnectionShape kShape{8, 512 << 10, 4};
 
 /// One end. Only poll() drives it.
@@ -76,10 +76,10 @@ TEST(UcxWire, MemoryThatADeadPeerWasToWriteIsNotWaitedFor) {
   in.receiver().free();
   in.rung();
 
-  std::vector<std::byte> to(kBytes);
-  const InLink::PostedReceive message{2, to.data(), 2, kBytes};
+  std::vector<std::byte> to(kLongMessage);
+  const InLink::PostedReceive message{2, to.data(), 2, kLongMessage};
   in.post(std::span(&message, 1));
-  publish(out, 2, kBytes);
+  publish(out, 2, kLongMessage);
   // a announces the message, and is never heard of again once b has begun to fetch it: b is then at
   // something for as long as a does nothing.
   ASSERT_TRUE(until([&] {

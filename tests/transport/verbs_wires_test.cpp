@@ -71,14 +71,14 @@ TEST_F(Verbs, GarbageEndsTheWireAndNothingElse) {
 
 // --- Wires between processes ---------------------------------------------------------------------
 
-constexpr ConnectionShape kShape{8, 65536, 4};
+constexpr ConnectionShape kVerbsShape{8, 65536, 4};
 
 /// Sends back what comes on link 0, until told to end by a message of no bytes.
 int echo(const VerbsPort& port, int socket) {
   End end(over(VerbsDevice::open(port), 0));
   meet(end, socket);
-  InLink& in = end.in(0, kShape);
-  OutLink& out = end.out(0, kShape);
+  InLink& in = end.in(0, kVerbsShape);
+  OutLink& out = end.out(0, kVerbsShape);
   for (;;) {
     while (!in.receiver().ready()) {
       end.wire.poll();
@@ -103,8 +103,8 @@ TEST_F(Verbs, TwoProcessesExchange) {
   {
     End end(over(VerbsDevice::open(port), 1));
     meet(end, child.socket());
-    OutLink& out = end.out(0, kShape);
-    InLink& in = end.in(0, kShape);
+    OutLink& out = end.out(0, kVerbsShape);
+    InLink& in = end.in(0, kVerbsShape);
     constexpr std::uint64_t kMessages = 300;
     std::mt19937 random(5);
     std::vector<std::size_t> sizes(kMessages);
@@ -128,8 +128,8 @@ TEST_F(Verbs, APeerThatIsKilledIsNamedSoon) {
   Child child([&](int socket) { return echo(port, socket); });
   End end(over(VerbsDevice::open(port), 17));
   meet(end, child.socket());
-  OutLink& out = end.out(0, kShape);
-  InLink& in = end.in(0, kShape);
+  OutLink& out = end.out(0, kVerbsShape);
+  InLink& in = end.in(0, kVerbsShape);
   const auto limit = Clock::now() + 20s;
   std::uint64_t sent = 0, received = 0;
   while (received < 20 && Clock::now() < limit) {

@@ -21,14 +21,15 @@ class CudaAccess : public ::testing::Test {
 };
 
 constexpr std::uint32_t kLineData = 120;  // of a line, once
-constexpr std::uint32_t kThreads = 16;
+constexpr std::uint32_t kAccessThreads = 16;
 
 /// `access(offset, bytes)` for a thread's parts of `bytes` in lines of 120, as LL128 once cut them:
 /// eight threads a line, 16 bytes each and 8 for the last; its other half was the flag.
 template <class Access>
 void each_part(std::uint32_t thread, std::uint32_t bytes, const Access& access) {
   const std::uint32_t part = thread % 8;
-  for (std::uint32_t at = thread / 8 * kLineData; at < bytes; at += kThreads / 8 * kLineData) {
+  for (std::uint32_t at = thread / 8 * kLineData; at < bytes;
+       at += kAccessThreads / 8 * kLineData) {
     access(at + part * 16, part == 7 ? 8 : 16);
   }
 }
@@ -48,7 +49,7 @@ template <class Width>
 std::uint64_t read_lines(HostDevice& device, std::uint32_t bytes, const Width& width) {
   const Target t{.pointer = device.allocate(bytes)};
   std::atomic<std::uint64_t> sum = 0;
-  HostBlock::run({kThreads, 8}, 1, [&](HostBlock& block, device::BlockShared&) {
+  HostBlock::run({kAccessThreads, 8}, 1, [&](HostBlock& block, device::BlockShared&) {
     each_part(block.thread(), bytes, [&](std::uint32_t at, std::uint32_t n) {
       if (width(t, at, n) == 16) {
         sum += device::load_16(t.pointer + at).first;

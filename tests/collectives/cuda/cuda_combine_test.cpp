@@ -11,7 +11,7 @@ using device::MoveArguments;
 using device::Target;
 
 constexpr std::size_t kDestinations = 2;
-constexpr std::uint32_t kThreads = 32;
+constexpr std::uint32_t kCombineThreads = 32;
 
 /// One way to move a case; `targets` has the destinations, and room for the sources.
 using Run = void (*)(const CombineCase& c, const CombineData& data, device::Way way,
@@ -24,7 +24,7 @@ void run_way(const CombineCase& c, const CombineData& data, device::Way way,
     targets[kDestinations + s] = data.target<E>(s, sources[s]);
   }
   const MoveArguments m = data.arguments(c, targets, kDestinations);
-  HostBlock::run({kThreads, 16}, m.bytes, [&](HostBlock& block, device::BlockShared&) {
+  HostBlock::run({kCombineThreads, 16}, m.bytes, [&](HostBlock& block, device::BlockShared&) {
     EXPECT_TRUE(device::move<E>(block, m, way, NoWait{}));
   });
 }

@@ -44,7 +44,7 @@ Machine plain_machine() {
   return m;
 }
 
-Platform platform(int ranks, int cores = 0) {
+Platform platform_of(int ranks, int cores = 0) {
   return {plain_machine(), ranks, cores > 0 ? cores : ranks, kLinks, kTile};
 }
 
@@ -157,7 +157,8 @@ TEST(Predict, MoreBytesTakeLonger) {
     for (const int ranks : {2, 3, 4, 8, 64}) {
       double last = 0;
       for (std::size_t bytes = 64; bytes <= std::size_t{1} << 30; bytes *= 4) {
-        const Prediction p = predict(a, {a.collective, bytes, DataType::float32}, platform(ranks));
+        const Prediction p =
+            predict(a, {a.collective, bytes, DataType::float32}, platform_of(ranks));
         if (!p.possible) continue;
         EXPECT_GE(p.ns, last * 0.999)
             << name(a.collective) << " " << a.name << ", " << ranks << " ranks, " << bytes;
@@ -174,10 +175,10 @@ TEST(Predict, ClosedFormContinuesTheSimulation) {
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{64} << 10, std::size_t{8} << 20}) {
       if (bytes > 0 && a.collective == Collective::barrier) continue;
       const Workload w{a.collective, bytes, DataType::float32};
-      const Prediction simulated = predict(a, w, platform(16));
+      const Prediction simulated = predict(a, w, platform_of(16));
       // Of 17 ranks each would be a group of its own.
       const Prediction closed =
-          predict(a, w, platform(a.name.starts_with("hierarchical_") ? 20 : 17));
+          predict(a, w, platform_of(a.name.starts_with("hierarchical_") ? 20 : 17));
       ASSERT_TRUE(simulated.possible && closed.possible);
       EXPECT_TRUE(simulated.simulated && !closed.simulated);
       EXPECT_GT(closed.ns, simulated.ns / 3) << name(a.collective) << " " << a.name << " " << bytes;
@@ -187,7 +188,7 @@ TEST(Predict, ClosedFormContinuesTheSimulation) {
 }
 
 TEST(Predict, ManyRanksPreferLogarithmsForShortMessages) {
-  const Platform p = platform(64);
+  const Platform p = platform_of(64);
   EXPECT_LT(predicted("recursive_doubling", 8, p), predicted("one_shot", 8, p));
   EXPECT_LT(predicted("tree", 8, p), predicted("ring", 8, p));
   EXPECT_LT(predicted("recursive_doubling", 8, p), predicted("ring", 8, p));
@@ -199,7 +200,7 @@ TEST(Predict, ManyRanksPreferLogarithmsForShortMessages) {
 
 TEST(Predict, LongMessagesPreferFewBytes) {
   for (const int ranks : {4, 8, 64}) {
-    const Platform p = platform(ranks);
+    const Platform p = platform_of(ranks);
     constexpr std::size_t kLong = 64 << 20;
     EXPECT_LT(predicted("two_shot", kLong, p), predicted("one_shot", kLong, p)) << ranks;
     EXPECT_LT(predicted("ring", kLong, p), predicted("recursive_doubling", kLong, p)) << ranks;
@@ -211,7 +212,7 @@ TEST(Predict, LongMessagesPreferFewBytes) {
 }
 
 TEST(Predict, TheMemoryIsALimit) {
-  Platform p = platform(8);
+  Platform p = platform_of(8);
   const double fast = predicted("two_shot_window", 256 << 20, p);
   p.machine.memory_bandwidth = 1;
   const Prediction slow = predict(algorithm(Collective::all_reduce, "two_shot_window"),
@@ -224,22 +225,24 @@ TEST(Predict, TheMemoryIsALimit) {
 
 TEST(Predict, FewerCoresTakeLonger) {
   for (const char* name : {"one_shot", "ring", "two_shot", "two_shot_window"}) {
-    EXPECT_GT(predicted(name, 8, platform(4, 2)), predicted(name, 8, platform(4)) + 1500) << name;
-    EXPECT_GT(predicted(name, 8, platform(64, 2)), 5 * predicted(name, 8, platform(64))) << name;
+    EXPECT_GT(predicted(name, 8, platform_of(4, 2)), predicted(name, 8, platform_of(4)) + 1500)
+        << name;
+    EXPECT_GT(predicted(name, 8, platform_of(64, 2)), 5 * predicted(name, 8, platform_of(64)))
+        << name;
   }
 }
 
 TEST(Predict, NarrowFloatsTakeLongerToAddUp) {
   const Algorithm& a = algorithm(Collective::all_reduce, "two_shot_window");
   const auto time = [&](DataType type) {
-    return predict(a, {Collective::all_reduce, 256 << 10, type}, platform(4)).ns;
+    return predict(a, {Collective::all_reduce, 256 << 10, type}, platform_of(4)).ns;
   };
   EXPECT_LT(time(DataType::float32), time(DataType::bfloat16));
   EXPECT_LT(time(DataType::bfloat16), time(DataType::float8_e5m2));
 }
 
 TEST(Predict, WhatLinksDoNotCarryIsNotPossible) {
-  Platform p = platform(4);
+  Platform p = platform_of(4);
   p.links.slots = 1;
   const Workload w{Collective::all_reduce, 1024, DataType::float32};
   EXPECT_FALSE(predict(algorithm(Collective::all_reduce, "two_shot"), w, p).possible);
@@ -306,7 +309,7 @@ TEST(WriteTrial, TakesTheFasterWayAndSeesWhenThatChanges) {
 
 TEST(Choose, EveryCollectiveHasAnAlgorithmForEverySize) {
   for (const int ranks : {1, 2, 5, 16, 17, 1000}) {
-    Chooser chooser(platform(ranks));
+    Chooser chooser(platform_of(ranks));
     for (const Algorithm& a : algorithms()) {
       for (const std::size_t bytes :
            {std::size_t{0}, std::size_t{1}, std::size_t{100000}, std::size_t{1} << 40}) {
@@ -322,7 +325,7 @@ TEST(Choose, EveryCollectiveHasAnAlgorithmForEverySize) {
 }
 
 TEST(Choose, IsTheBestOfTheCandidates) {
-  Chooser chooser(platform(4));
+  Chooser chooser(platform_of(4));
   for (std::size_t bytes = 8; bytes <= 64 << 20; bytes *= 2) {
     const Workload w{Collective::all_reduce, bytes, DataType::float32};
     const auto all = chooser.candidates(w);
@@ -335,7 +338,7 @@ TEST(Choose, IsTheBestOfTheCandidates) {
 }
 
 TEST(Choose, ShortMessagesGoOverLinksAndLongOnesThroughWindows) {
-  Chooser chooser(platform(4));
+  Chooser chooser(platform_of(4));
   for (const Collective c : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
                              Collective::reduce_scatter, Collective::all_to_all}) {
     EXPECT_FALSE(chooser.choose({c, 64, DataType::float32}).windows) << name(c);
@@ -349,11 +352,11 @@ TEST(Choose, LongMessagesOfManyRanksGoThroughSharedMemory) {
   for (const Collective c : {Collective::all_gather, Collective::broadcast}) {
     const Workload large{c, 8 << 20, DataType::float32, Access::tmp};
     const Workload small{c, 64, DataType::float32, Access::tmp};
-    EXPECT_EQ(Chooser(platform(8)).choose(large).needs(), Access::tmp) << name(c);
-    EXPECT_EQ(Chooser(platform(8)).choose(small).needs(), Access::none) << name(c);
+    EXPECT_EQ(Chooser(platform_of(8)).choose(large).needs(), Access::tmp) << name(c);
+    EXPECT_EQ(Chooser(platform_of(8)).choose(small).needs(), Access::none) << name(c);
     // What goes through it stays in the caches, as in slots, whichever ranks' parts are looked at.
     for (const int ranks : {8, 100}) {
-      const Prediction p = predict(*find_algorithm(c, "shared"), large, platform(ranks));
+      const Prediction p = predict(*find_algorithm(c, "shared"), large, platform_of(ranks));
       EXPECT_LE(p.tile_bytes, std::size_t{1} << 20) << name(c) << " " << ranks;
     }
   }
@@ -362,7 +365,7 @@ TEST(Choose, LongMessagesOfManyRanksGoThroughSharedMemory) {
 TEST(Choose, TwoRanksHaveNoUseForSharedMemory) {
   for (const Collective c :
        {Collective::all_reduce, Collective::all_gather, Collective::broadcast}) {
-    Chooser chooser(platform(2));
+    Chooser chooser(platform_of(2));
     for (std::size_t bytes = 64; bytes <= std::size_t{64} << 20; bytes *= 2) {
       const Workload w{c, bytes, DataType::float32, Access::tmp};
       EXPECT_EQ(chooser.choose(w).needs(), Access::none) << name(c) << " " << bytes;
@@ -374,7 +377,7 @@ TEST(Choose, TwoRanksHaveNoUseForSharedMemory) {
 TEST(Choose, CopiesByTheKernelArePredictedToo) {
   for (const Collective c : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
                              Collective::reduce_scatter, Collective::all_to_all}) {
-    Platform p = platform(4);
+    Platform p = platform_of(4);
     const Workload large{c, 8 << 20, DataType::float32, Access::copies};
     const Workload small{c, 1 << 10, DataType::float32, Access::copies};
     p.machine.copy_pages = 1000;
@@ -388,7 +391,7 @@ TEST(Choose, CopiesByTheKernelArePredictedToo) {
 
 // Of one MiB from each of three ranks, in pieces of a quarter of half a MiB; see copied_piece().
 TEST(Predict, CopiesByTheKernelCostWhatTheyAreSaidTo) {
-  Platform p = platform(4);
+  Platform p = platform_of(4);
   p.machine.copy_ns = 1e6;
   const Algorithm& a = algorithm(Collective::reduce, "direct_window");
   const Workload mapped{Collective::reduce, 1 << 20, DataType::float32, Access::windows};
@@ -402,7 +405,7 @@ TEST(Predict, CopiesByTheKernelCostWhatTheyAreSaidTo) {
 
 // Eight ranks of each of two sockets: what crosses between them is little, and known.
 TEST(Choose, RanksOfSeveralDomainsWorkInsideOfThemFirst) {
-  Platform p = platform(16);
+  Platform p = platform_of(16);
   p.machine.far_latency_ns = 1000;
   p.machine.far_data = 1000;
   const auto chosen = [&](Collective c, std::size_t bytes, Access access) {
@@ -440,7 +443,7 @@ TEST(Choose, RanksOnGpusExchangeOnceUpToHundredsOfKiB) {
 TEST(Choose, TakesNoLongerThanItIsWorth) {
   const auto start = std::chrono::steady_clock::now();
   for (const int ranks : {16, 64, 1000}) {
-    Chooser chooser(platform(ranks));
+    Chooser chooser(platform_of(ranks));
     chooser.choose({Collective::all_reduce, 1 << 20, DataType::float32});
   }
   // Milliseconds; the rest is for sanitizers and a machine that does something else.

@@ -1,6 +1,4 @@
 // The table of functions.h: it names what the library exports, and what it calls a refusal is one.
-#include "bindings/nccl/functions.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "bindings/nccl/functions.h"
 #include "bindings/nccl/nccl_device.h"
 #include "tests/bindings/nccl/ranks.h"
 
