@@ -26,7 +26,8 @@ include("${ROOT}/cmake/headers.cmake")
 include("${ROOT}/parallel/headers.cmake")
 set(library core topology transport collectives bootstrap device comm tutti.h)
 # What cmake/engines builds. Of others it has no more than this.
-set(engines parallel bindings/torch bench/nccl examples bindings/nccl/nccl.h bench/command_line.h)
+set(engines parallel bindings/torch bench/nccl examples bindings/nccl/nccl.h
+            tools/command_line/usage_error.h)
 
 # The place in the list of what `path` is or lies in; -1: it is in none.
 function(layer_of path result)

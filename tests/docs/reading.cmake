@@ -6,7 +6,7 @@ set(most_of_library 70000)  # that is the first table
 
 # Files, and the lines of each.
 foreach(room IN ITEMS core topology transport collectives bootstrap device comm parallel bindings bench
-                      examples tools tests)
+                      examples tools laboratory tests)
   list(APPEND patterns ${ROOT}/${room}/*.h ${ROOT}/${room}/*.cpp ${ROOT}/${room}/*.c ${ROOT}/${room}/*.cu
        ${ROOT}/${room}/*.cuh)
 endforeach()
