@@ -11,6 +11,8 @@
 
 namespace tutti {
 
+/// Moves, and is not copied. Its buffers are not its own: they stay the caller's. One thread at a
+/// time.
 class KeptCall {
  public:
   explicit KeptCall(const Call& call) : call_(call) {
