@@ -9,9 +9,12 @@
 
 namespace tutti {
 
-/// "1 rank", "2 ranks", "3 batches".
+/// "1 rank", "2 ranks", "3 batches", "4 mixes".
 inline std::string counted(std::integral auto n, std::string_view what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with("ch") ? "es" : "s");
+  return fmt::format("{} {}{}", n, what,
+                     n == 1                                        ? ""
+                     : what.ends_with("ch") || what.ends_with("x") ? "es"
+                                                                   : "s");
 }
 
 }  // namespace tutti

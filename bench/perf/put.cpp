@@ -87,6 +87,7 @@ class PutBench {
                  "ratio", "stream", "memcpy", "ratio", "#wrong");
       fmt::print("#{:>10} {:>9} {:>9} {:>6} {:>10} {:>10} {:>6}\n", "(B)", "(us)", "(us)", "",
                  "(GB/s)", "(GB/s)", "");
+      std::fflush(stdout);
     }
     const std::size_t least = std::max<std::size_t>(parse_bytes(options_.least), 1);
     for (std::size_t bytes = least; bytes <= most_; bytes *= options_.factor) row(bytes);

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "collectives/cluster/orders.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "topology/constants.h"
 #include "topology/describe.h"
@@ -50,12 +51,13 @@ Cluster::Cluster(const Graph& host, int hosts, const topology::Network& network,
     : graph_(host), hosts_(hosts), network_(network), constants_(constants), gpus_(host.gpus()) {
   if (gpus_.empty()) refuse(fmt::format("{} has no GPUs", host.source));
   if (used > static_cast<int>(gpus_.size())) {
-    refuse(fmt::format("{} has {} GPUs, and a host is to use {}", host.source, gpus_.size(), used));
+    refuse(fmt::format("{} has {}, and a host is to use {}", host.source,
+                       counted(gpus_.size(), "GPU"), used));
   }
   if (used > 0) gpus_.resize(static_cast<std::size_t>(used));
   if (static_cast<double>(hosts) * static_cast<double>(gpus_.size()) > kMostRanks) {
-    refuse(fmt::format("{} hosts with {} GPUs each are more than {} ranks", hosts, gpus_.size(),
-                       kMostRanks));
+    refuse(fmt::format("{} with {} each are more than {} ranks", counted(hosts, "host"),
+                       counted(gpus_.size(), "GPU"), kMostRanks));
   }
   devices_ = topology::by_device(graph_, gpus_);
   for (const topology::Link& l : graph_.links()) {

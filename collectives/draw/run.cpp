@@ -116,6 +116,9 @@ std::string draw_run(const Simulated& run, std::string_view title) {
     sheet.text(at + 17, bottom + 30, w.name, 11);
     at += 60 + 6.5 * static_cast<double>(w.name.size());
   }
+  const std::string key = fmt::format("height: its rate, at most {:.3g} GB/s", fastest);
+  sheet.text(at, bottom + 30, key, 11);
+  at += 30 + 6.5 * static_cast<double>(key.size());
   std::string left_out;
   if (ranks > shown) left_out += fmt::format("{} more ranks are not drawn. ", ranks - shown);
   if (boxes > kMostBoxes) left_out += fmt::format("{} more boxes are not.", boxes - kMostBoxes);

@@ -1,7 +1,13 @@
 // `tutti estimate` as its users see it, with what should not be given to it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/support/contains.h"
 #include "tests/support/xml.h"
@@ -25,6 +31,95 @@ TEST_F(EstimateCli, SaysWhichMixToUse) {
   EXPECT_CONTAINS(folder.read("e.svg"), "FSDP 8");
 }
 
+/// What a terminal of 100 columns gets.
+std::string on_a_terminal(const TemporaryFolder& folder, const std::string& command) {
+  EXPECT_EQ(std::system(("cd '" + folder.path() + "' && script -qec 'stty cols 100 && " +
+                         TUTTI_COMMAND " " + command + "' typescript >seen </dev/null")
+                            .c_str()),
+            0);
+  return folder.read("seen");
+}
+
+TEST_F(EstimateCli, FitsTheTerminalAndSaysThatItWorks) {
+  const std::string seen =
+      on_a_terminal(folder, std::string("estimate --model 7B --seq 2048") + kEight);
+  EXPECT_CONTAINS(seen, "estimating all mixes");
+  std::istringstream lines(seen);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    const std::size_t shown = line.rfind("\033[K");  // the line was taken away before
+    EXPECT_LE(line.size() - (shown == line.npos ? 0 : shown + 3), 100U) << line;
+  }
+  // Programs that read it get whole rows, and no news.
+  ASSERT_EQ(tutti(std::string("estimate --model 7B --seq 2048") + kEight), 0);
+  EXPECT_EQ(err, "");
+  EXPECT_CONTAINS(out, "param   grad  optim in use  activ logits     all  compute  tensor");
+}
+
+TEST_F(EstimateCli, CountsOneOfAThing) {
+  ASSERT_EQ(tutti("estimate --model 1B --machine 1xH100 --gpus 1 --batch 1 --seq 512 --svg e.svg"),
+            0)
+      << err;
+  EXPECT_CONTAINS(out, "# 1 GPU of 80 GB that reaches ");
+  EXPECT_CONTAINS(out, "a step: 1 sequence of 512 tokens");
+  EXPECT_EQ(out.find("1 GPUs"), out.npos) << out;
+  EXPECT_CONTAINS(folder.read("e.svg"), "on 1 GPU: memory");
+}
+
+/// The texts of a picture: where they begin and end, about, and what they say.
+struct Text {
+  double x, y, wide;
+  std::string words, more;
+};
+std::vector<Text> texts_in(const std::string& svg) {
+  std::vector<Text> texts;
+  const std::regex one("<text x=\"([0-9.]+)\" y=\"([0-9.]+)\" ([^>]*)>([^<]*)</text>");
+  for (std::sregex_iterator at(svg.begin(), svg.end(), one), end; at != end; ++at) {
+    const std::string words = (*at)[4], more = (*at)[3];
+    const double wide = 5.0 * static_cast<double>(words.size()), x = std::stod((*at)[1]);
+    const double begin = more.find("middle") != more.npos ? x - wide / 2
+                         : more.find("end") != more.npos  ? x - wide
+                                                          : x;
+    texts.push_back({begin, std::stod((*at)[2]), wide, words, more});
+  }
+  return texts;
+}
+
+TEST_F(EstimateCli, DrawsWhatCanBeRead) {
+  ASSERT_EQ(tutti("estimate --model 7B --seq 2048 --machine 8xH100 --gpus 16 --batch 64 "
+                  "--gpu-memory 24G --svg e.svg"),
+            0)
+      << err;
+  const std::string svg = folder.read("e.svg");
+  const std::vector<Text> texts = texts_in(svg);
+  for (const Text& t : texts) EXPECT_GE(t.x, 0) << t.words;  // nothing is cut off
+  const std::size_t axes = svg.find("Seconds of a step");
+  ASSERT_NE(axes, svg.npos);
+  for (const Text& a : texts_in(svg.substr(axes))) {
+    // Ticks are round, and labels cover neither each other nor points.
+    if (a.words.ends_with(" GB") || a.words.ends_with(" s")) {
+      EXPECT_LE(a.words.substr(0, a.words.find(' ')).size(), 3U) << a.words;
+      continue;
+    }
+    for (const Text& b : texts_in(svg.substr(axes))) {
+      if (a.words == b.words) continue;
+      const bool apart = a.x + a.wide <= b.x || b.x + b.wide <= a.x || std::abs(a.y - b.y) >= 10;
+      EXPECT_TRUE(apart) << a.words << " covers " << b.words;
+    }
+    const std::regex point("<circle cx=\"([0-9.]+)\" cy=\"([0-9.]+)\"");
+    for (std::sregex_iterator at(svg.begin(), svg.end(), point), end; at != end; ++at) {
+      const double x = std::stod((*at)[1]), y = std::stod((*at)[2]);
+      const bool covered = a.x < x && x < a.x + a.wide && a.y - 9 < y && y < a.y;
+      EXPECT_FALSE(covered) << a.words << " covers a point at " << x << ", " << y;
+    }
+  }
+  // DDP lacks so much memory that its bar runs to the edge: the number on it is not black.
+  const auto on_a_bar =
+      std::ranges::find_if(texts, [](const Text& t) { return t.x + t.wide > 1040 && t.y > 60; });
+  ASSERT_NE(on_a_bar, texts.end());
+  EXPECT_CONTAINS(on_a_bar->more, "fill=\"white\"");
+}
+
 TEST_F(EstimateCli, PrintsEverythingForPrograms) {
   ASSERT_EQ(tutti(std::string("estimate --model 8B --json --gpu-memory 64G") + kEight), 0) << err;
   const auto all = nlohmann::json::parse(out);
@@ -46,6 +141,9 @@ TEST_F(EstimateCli, ReadsAConfig) {
       "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": true})");
   ASSERT_EQ(tutti(std::string("estimate --config config.json") + kEight), 0) << err;
   EXPECT_CONTAINS(out, "# llama (config.json): 1.24 billion parameters");
+  folder.write("lat\xedn.json", folder.read("config.json"));  // a name in another encoding
+  ASSERT_EQ(tutti(std::string("estimate --config 'lat\xedn.json' --json") + kEight), 0) << err;
+  EXPECT_EQ(nlohmann::json::parse(out)["model"], "llama (lat\xEF\xBF\xBDn.json)");
   folder.write("gpt2.json", R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12,
       "vocab_size": 50257, "n_inner": null})");
   ASSERT_EQ(tutti(std::string("estimate --config gpt2.json") + kEight), 0) << err;

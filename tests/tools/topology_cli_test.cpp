@@ -102,6 +102,7 @@ TEST_F(TopologyCli, Predicts) {
   ASSERT_EQ(tutti("predict all_gather -m 8xH100 -b 1M -e 1M --svg run.svg --heat heat.svg"), 0)
       << err;
   EXPECT_EQ(test::xml_error(folder.read("run.svg")), "");
+  EXPECT_CONTAINS(folder.read("run.svg"), "height: its rate, at most ");
   EXPECT_EQ(test::xml_error(folder.read("heat.svg")), "");
   ASSERT_EQ(tutti("predict all_gather -m 8xH100 -b 1M -e 1M --copy-engines --svg copies.svg"), 0)
       << err;

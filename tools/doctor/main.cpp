@@ -27,7 +27,6 @@
 #include "tools/doctor/doctor_network.h"
 #include "tools/doctor/doctor_report.h"
 #include "tools/doctor/doctor_way.h"
-#include "tools/number_in.h"
 #include "transport/gpu/cuda_module.h"
 #include "transport/host/cma.h"
 #include "transport/host/shared_memory.h"

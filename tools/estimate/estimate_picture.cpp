@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/counted.h"
 #include "core/svg.h"
 #include "tools/estimate/estimate_report.h"
 
@@ -26,7 +29,8 @@ constexpr std::array kKinds{Kind{"parameters", "#4477aa", &MemoryByKind::paramet
                             Kind{"activations", "#ee6677", &MemoryByKind::activations},
                             Kind{"logits", "#aa3377", &MemoryByKind::logits}};
 
-constexpr double kWidth = 900, kLeft = 240, kBar = 22, kTop = 70, kRight = 40;
+// Left of the bars the longest name of a mix has room.
+constexpr double kWidth = 1060, kLeft = 400, kBar = 22, kTop = 70, kRight = 40;
 
 std::string text(double x, double y, std::string_view words, std::string_view more = "") {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, more, escaped(words));
@@ -55,8 +59,13 @@ std::string bars(const EstimateReport& r, double most) {
           box(x, y, width, kBar - 4, k.colour, fmt::format("{}: {:.1f} GB", k.name, bytes / 1e9));
       x += width;
     }
-    out += text(std::min(x + 4, kWidth - 36), y + 15, fmt::format("{:.0f}", e.memory.total() / 1e9),
-                "font-size=\"10\"");
+    // Beside the bar, or, where that ends at the edge, in it.
+    const bool is_inside = x > kWidth - 36;
+    out +=
+        text(is_inside ? kWidth - 4 : x + 4, y + 15, fmt::format("{:.0f}", e.memory.total() / 1e9),
+             is_inside ? "text-anchor=\"end\" font-size=\"10\" fill=\"white\" stroke=\"#333\" "
+                         "stroke-width=\"2.5\" paint-order=\"stroke\""
+                       : "font-size=\"10\"");
     y += kBar;
   }
   const double limit = kLeft + r.cluster.memory * scale;
@@ -67,6 +76,56 @@ std::string bars(const EstimateReport& r, double most) {
   return out + text(limit, kTop - 10, fmt::format("{:.0f} GB", r.cluster.memory / 1e9),
                     "text-anchor=\"middle\" font-size=\"11\"");
 }
+
+/// Round numbers from `step` to `most`, four to ten of them.
+std::vector<double> ticks(double most) {
+  const double power = std::pow(10, std::floor(std::log10(std::max(most, 1e-9) / 4)));
+  const double step = most / power > 20 ? 5 * power : most / power > 8 ? 2 * power : power;
+  std::vector<double> at;
+  for (int i = 1; i * step <= most * (1 + 1e-9); ++i) at.push_back(i * step);
+  return at;
+}
+
+/// Labels of points, at places where they cover neither another one nor a point.
+class Labels {
+ public:
+  /// Below `top`.
+  Labels(std::vector<std::array<double, 2>> points, double top)
+      : points_(std::move(points)), top_(top) {}
+
+  /// That of a point; "" where there is no room for it.
+  std::string at(double x, double y, const std::string& words) {
+    constexpr double kHigh = 12, kOfPoint = 6;
+    const double wide = 5.8 * static_cast<double>(words.size());
+    const std::array<Place, 4> places{
+        Place{x - wide / 2, y - 8 - kHigh, wide, kHigh}, Place{x + 8, y - kHigh / 2, wide, kHigh},
+        Place{x - wide / 2, y + 8, wide, kHigh}, Place{x - 8 - wide, y - kHigh / 2, wide, kHigh}};
+    for (const Place& p : places) {
+      const auto covers = [&](const Place& other) {
+        return p.x < other.x + other.wide && other.x < p.x + p.wide && p.y < other.y + other.high &&
+               other.y < p.y + p.high;
+      };
+      const bool is_out = p.x < kLeft || p.x + p.wide > kWidth || p.y < top_;
+      if (is_out || std::ranges::any_of(taken_, covers) ||
+          std::ranges::any_of(points_, [&](const auto& point) {
+            return covers({point[0] - kOfPoint, point[1] - kOfPoint, 2 * kOfPoint, 2 * kOfPoint});
+          })) {
+        continue;
+      }
+      taken_.push_back(p);
+      return text(p.x, p.y + kHigh - 3, words, "font-size=\"10\"");
+    }
+    return "";
+  }
+
+ private:
+  struct Place {
+    double x, y, wide, high;
+  };
+  const std::vector<std::array<double, 2>> points_;
+  const double top_;
+  std::vector<Place> taken_;
+};
 
 std::string front(const EstimateReport& r, double top, double height) {
   const std::vector<Estimate>& all = r.result.pareto;
@@ -79,27 +138,29 @@ std::string front(const EstimateReport& r, double top, double height) {
   out += fmt::format(
       "<path d=\"M{0:.1f} {1:.1f} V{2:.1f} H{3:.1f}\" fill=\"none\" stroke=\"#888\"/>\n", kLeft,
       top, top + height, kWidth - kRight);
-  for (const double part : {0.25, 0.5, 0.75, 1.0}) {
-    out += text(kLeft + part * r.cluster.memory * x_scale, top + height + 14,
-                fmt::format("{:.0f} GB", part * r.cluster.memory / 1e9),
-                "text-anchor=\"middle\" font-size=\"10\"");
-    out += text(kLeft - 6, top + height - part * slowest * y_scale + 4,
-                fmt::format("{:.2f} s", part * slowest), "text-anchor=\"end\" font-size=\"10\"");
+  for (const double gigabytes : ticks(r.cluster.memory / 1e9)) {
+    out += text(kLeft + gigabytes * 1e9 * x_scale, top + height + 14,
+                fmt::format("{:g} GB", gigabytes), "text-anchor=\"middle\" font-size=\"10\"");
   }
-  double last = -100;
+  for (const double seconds : ticks(slowest)) {
+    out += text(kLeft - 6, top + height - seconds * y_scale + 4, fmt::format("{:g} s", seconds),
+                "text-anchor=\"end\" font-size=\"10\"");
+  }
+  std::vector<std::array<double, 2>> points;
   for (const Estimate& e : all) {
-    const double x = kLeft + e.memory.total() * x_scale,
-                 y = top + height - e.time.total() * y_scale;
+    points.push_back({kLeft + e.memory.total() * x_scale, top + height - e.time.total() * y_scale});
+  }
+  Labels labels(points, top);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Estimate& e = all[i];
+    const auto [x, y] = points[i];
     out += fmt::format(
         "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#4477aa\"><title>{}</title></circle>\n",
         x, y,
         escaped(fmt::format("{}{}: {:.1f} GB, {:.3f} s", e.mix.text(),
                             e.mix.recompute ? ", recomputing" : "", e.memory.total() / 1e9,
                             e.time.total())));
-    if (last < 0 || last - x > 120) {
-      out += text(x, y - 8, e.mix.text(), "text-anchor=\"middle\" font-size=\"10\"");
-      last = x;
-    }
+    out += labels.at(x, y, e.mix.text());
   }
   return out;
 }
@@ -119,9 +180,10 @@ std::string estimate_picture(const EstimateReport& r) {
       "viewBox=\"0 0 {0} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
       kWidth, under + height + (height > 0 ? 30 : -40));
-  out +=
-      text(16, 20, fmt::format("{} on {} GPUs: memory of a GPU (GB)", r.model.name, r.cluster.gpus),
-           "font-size=\"14\" font-weight=\"bold\"");
+  out += text(
+      16, 20,
+      fmt::format("{} on {}: memory of a GPU (GB)", r.model.name, counted(r.cluster.gpus, "GPU")),
+      "font-size=\"14\" font-weight=\"bold\"");
   double x = kLeft;
   for (const Kind& k : kKinds) {
     out += box(x, 30, 10, 10, k.colour, k.name);

@@ -3,7 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "core/counted.h"
+#include "tools/terminal.h"
 
 namespace tutti {
 namespace {
@@ -13,31 +19,121 @@ using nlohmann::json;
 
 double giga(double bytes) { return bytes / 1e9; }
 
-std::string line_of(const Estimate& e, std::size_t width) {
-  const MemoryByKind& m = e.memory;
-  const StepTime& t = e.time;
-  return fmt::format(
-      "{:<{}}{:>3} x{:>5} {:>3}{:>8.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>8.1f}"
-      "{:>9.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>9.2f}{:>10.0f}  {}{}\n",
-      e.mix.text(), width, e.mix.sequences, e.mix.micro_batches, e.mix.recompute ? "yes" : "no",
-      giga(m.parameters), giga(m.gradients), giga(m.optimizer), giga(m.in_use), giga(m.activations),
-      giga(m.logits), giga(m.total()), t.compute, t.tensor, t.context, t.experts, t.data_exposed,
-      t.bubble, t.total(), e.tokens_per_second() / e.mix.ranks(),
-      e.fits ? "" : "does not fit: ", name(e.wall));
+/// Columns of the table, of a mix or (null) their heads, in two lines.
+struct Columns {
+  std::string above, text;
+};
+
+Columns batches_of(const Estimate* e) {
+  if (e == nullptr) return {fmt::format("{:>10} {:>3}", "sequences", "re-"), " x batches cmp"};
+  return {"", fmt::format("{:>3} x{:>5} {:>3}", e->mix.sequences, e->mix.micro_batches,
+                          e->mix.recompute ? "yes" : "no")};
+}
+
+Columns memory_of(const Estimate* e) {
+  if (e == nullptr) {
+    return {fmt::format("{:^51}", "memory of a GPU (GB)"),
+            fmt::format("{:>8}{:>7}{:>7}{:>7}{:>7}{:>7}{:>8}", "param", "grad", "optim", "in use",
+                        "activ", "logits", "all")};
+  }
+  const MemoryByKind& m = e->memory;
+  return {"", fmt::format("{:>8.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>7.1f}{:>8.1f}",
+                          giga(m.parameters), giga(m.gradients), giga(m.optimizer), giga(m.in_use),
+                          giga(m.activations), giga(m.logits), giga(m.total()))};
+}
+
+Columns time_of(const Estimate* e) {
+  if (e == nullptr) {
+    return {fmt::format("{:^49}", "a step (s)"),
+            fmt::format("{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}", "compute", "tensor", "context", "experts",
+                        "data", "bubble")};
+  }
+  const StepTime& t = e->time;
+  return {"", fmt::format("{:>9.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>8.2f}", t.compute, t.tensor,
+                          t.context, t.experts, t.data_exposed, t.bubble)};
+}
+
+Columns whole_step_of(const Estimate* e) {
+  if (e == nullptr)
+    return {fmt::format("{:>9}{:>10}", "", "tokens"), fmt::format("{:>9}{:>10}", "all", "/s/GPU")};
+  return {"", fmt::format("{:>9.2f}{:>10.0f}", e->time.total(),
+                          e->tokens_per_second() / e->mix.ranks())};
+}
+
+Columns wall_of(const Estimate* e) {
+  if (e == nullptr) return {"", "  wall"};
+  return {"", fmt::format("  {}{}", e->fits ? "" : "does not fit: ", name(e->wall))};
+}
+
+using MakeColumns = Columns (*)(const Estimate*);
+
+/// A table of all kinds of mixes, which `keys` name, and its heads in two lines.
+std::string table_of(const EstimateReport& r, std::string_view head,
+                     const std::vector<std::string>& keys,
+                     std::initializer_list<MakeColumns> parts) {
+  std::size_t width = head.size() + 1;
+  for (const std::string& key : keys) width = std::max(width, key.size());
+  std::string above = fmt::format("#{:<{}}", "", width - 1),
+              heads = fmt::format("#{:<{}}", head, width - 1);
+  for (const MakeColumns part : parts) {
+    const Columns c = part(nullptr);
+    above += c.above;
+    heads += c.text;
+  }
+  std::string out = "#\n" + above.substr(0, above.find_last_not_of(' ') + 1) + "\n" + heads + "\n";
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    out += fmt::format("{:<{}}", keys[i], width);
+    for (const MakeColumns part : parts) out += part(&r.result.kinds[i]).text;
+    out += "\n";
+  }
+  return out;
+}
+
+/// Where one table of everything is wider than `columns` (0: it is not), memory and time are tables
+/// of their own, and mixes have numbers there.
+std::string tables_of(const EstimateReport& r, int columns) {
+  std::vector<std::string> mixes, numbers, numbered;
+  for (const Estimate& e : r.result.kinds) {
+    mixes.push_back(e.mix.text() + "  ");
+    numbers.push_back(fmt::format("{:>4}", mixes.size()));
+    numbered.push_back(numbers.back() + "  " + mixes.back());
+  }
+  const std::string one =
+      table_of(r, "mix", mixes, {batches_of, memory_of, time_of, whole_step_of, wall_of});
+  std::size_t widest = 0;
+  for (std::size_t begin = 0; begin < one.size();) {
+    const std::size_t end = one.find('\n', begin);
+    widest = std::max(widest, end - begin);
+    begin = end + 1;
+  }
+  if (columns <= 0 || widest <= static_cast<std::size_t>(columns)) return one;
+  return table_of(r, "     mix", numbered, {wall_of}) +
+         table_of(r, "", numbers, {batches_of, memory_of}) +
+         table_of(r, "", numbers, {time_of, whole_step_of});
+}
+
+/// Its lines, each as wide as the terminal at most.
+std::string lines_of(std::string_view before, std::string_view text, int columns) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    out += wrapped(before, text.substr(0, end), columns);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
 }
 
 std::string why_nothing_fits(const EstimateReport& r) {
   if (r.result.gpus_needed > static_cast<std::size_t>(r.cluster.gpus)) {
     return fmt::format(
-        "Nothing fits. Parameters, gradients and the optimizer's state alone need {} GPUs of "
-        "{:g} GB.\n",
-        r.result.gpus_needed, giga(r.cluster.memory));
+        "Nothing fits. Parameters, gradients and the optimizer's state alone need {} of {:g} GB.\n",
+        counted(r.result.gpus_needed, "GPU"), giga(r.cluster.memory));
   }
   const Estimate& e = r.result.kinds.front();  // lacks the least
   const MemoryByKind& m = e.memory;
   return fmt::format(
       "Nothing fits. {} lacks the least: it needs {:.1f} GB of the {:g}, of which {:.1f} are for "
-      "parameters, gradients\nand the optimizer's state, {:.1f} for what is in use at a time, and "
+      "parameters, gradients and the optimizer's state, {:.1f} for what is in use at a time, and "
       "{:.1f} for activations and logits. The wall is: {}.\n",
       e.mix.text(), giga(m.total()), giga(r.cluster.memory), giga(m.state()), giga(m.in_use),
       giga(m.activations + m.logits), name(e.wall));
@@ -122,24 +218,20 @@ json json_of(const Estimate& e) {
 
 }  // namespace
 
-std::string estimate_table(const EstimateReport& r) {
-  std::string out = fmt::format(
-      "# {}: {:.2f} billion parameters, {} blocks of width {}\n# {} GPUs of {:g} GB that reach "
-      "{:.0f} TFLOP/s each: {}\n# a step: {} sequences of {} tokens; {} mixes estimated\n",
-      r.model.name, giga(static_cast<double>(r.model.parameters())), r.model.blocks, r.model.width,
-      r.cluster.gpus, giga(r.cluster.memory), r.cluster.flops / 1e12, r.said,
-      r.result.kinds.front().mix.all_sequences(), r.job.length, r.result.tried);
-  std::size_t width = 12;
-  for (const Estimate& e : r.result.kinds) width = std::max(width, e.mix.text().size() + 2);
-  out += fmt::format("#\n#{:<{}}{:>10} {:>3}{:^51}{:^58}{:>10}\n", "", width - 1, "sequences",
-                     "re-", "memory of a GPU (GB)", "a step (s)", "tokens");
-  out += fmt::format(
-      "#{:<{}}{:>10} {:>3}{:>8}{:>7}{:>7}{:>7}{:>7}{:>7}{:>8}{:>9}{:>8}{:>8}{:>8}{:>8}{:>8}"
-      "{:>9}{:>10}  {}\n",
-      "mix", width - 1, "x batches", "cmp", "param", "grad", "optim", "in use", "activ", "logits",
-      "all", "compute", "tensor", "context", "experts", "data", "bubble", "all", "/s/GPU", "wall");
-  for (const Estimate& e : r.result.kinds) out += line_of(e, width);
-  return out + "\n" + advice(r);
+std::string estimate_table(const EstimateReport& r, int columns) {
+  std::string said = r.said;  // its later lines begin with "# "
+  for (std::size_t at = 0; (at = said.find("\n# ", at)) != said.npos;) said.erase(++at, 2);
+  const std::string head = fmt::format(
+      "{}: {:.2f} billion parameters, {} of width {}\n"
+      "{} of {:g} GB that reach{} {:.0f} TFLOP/s each: {}\n"
+      "a step: {} of {} tokens; {} estimated\n",
+      r.model.name, giga(static_cast<double>(r.model.parameters())),
+      counted(r.model.blocks, "block"), r.model.width, counted(r.cluster.gpus, "GPU"),
+      giga(r.cluster.memory), r.cluster.gpus == 1 ? "es" : "", r.cluster.flops / 1e12, said,
+      counted(r.result.kinds.front().mix.all_sequences(), "sequence"), r.job.length,
+      counted(r.result.tried, "mix"));
+  return lines_of("# ", head, columns) + tables_of(r, columns) + "\n" +
+         lines_of("", advice(r), columns);
 }
 
 std::string estimate_json(const EstimateReport& r) {
@@ -152,7 +244,8 @@ std::string estimate_json(const EstimateReport& r) {
   if (!r.result.best) all["gpus_needed"] = r.result.gpus_needed;
   for (const Estimate& e : r.result.kinds) all["kinds"].push_back(json_of(e));
   for (const Estimate& e : r.result.pareto) all["pareto"].push_back(json_of(e));
-  return all.dump(2) + "\n";
+  return all.dump(2, ' ', false, json::error_handler_t::replace) +
+         "\n";  // file names are any bytes
 }
 
 std::string estimate_formulas() {

@@ -15,7 +15,9 @@ struct EstimateReport {
   std::string said;  // of the cluster
 };
 
-std::string estimate_table(const EstimateReport& report);
+/// For a terminal of so many columns (0: for a file): where the table is wider, memory and time are
+/// tables of their own, of numbered mixes.
+std::string estimate_table(const EstimateReport& report, int columns);
 std::string estimate_json(const EstimateReport& report);
 /// SVG: the memory of each kind of mix as a bar, and time against memory of the best ones.
 std::string estimate_picture(const EstimateReport& report);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/number.h"
 #include "tools/cluster/cluster_setup.h"
@@ -15,6 +16,7 @@
 #include "tools/estimate/estimate_cluster.h"
 #include "tools/estimate/estimate_report.h"
 #include "tools/estimate/model_config.h"
+#include "tools/terminal.h"
 #include "tools/text_file.h"
 #include "topology/describe.h"
 
@@ -95,8 +97,8 @@ ClusterSetup cluster_of(const Arguments& a, std::string& said) {
   const int gpus = a.gpus > 0 ? a.gpus : of_a_host * std::max(1, p.hosts);
   if (p.hosts == 0) p.hosts = (gpus + of_a_host - 1) / of_a_host;
   if (gpus % p.hosts != 0 || gpus / p.hosts > of_a_host) {
-    refuse_estimate(fmt::format("--gpus {}: {} hosts of {} GPUs cannot have as many each", gpus,
-                                p.hosts, of_a_host));
+    refuse_estimate(fmt::format("--gpus {}: {} of {} cannot have as many each", gpus,
+                                counted(p.hosts, "host"), counted(of_a_host, "GPU")));
   }
   p.gpus = gpus / p.hosts;
   ClusterSetup setup = set_up(p, nullptr);
@@ -166,10 +168,12 @@ void run_estimate(const Arguments& a) {
       .memory = power.memory,
       .flops = power.flops,
       .cost = [costs](Collective c, const estimated::AxisPlace& at) { return (*costs)(c, at); }};
+  show_progress("estimating all mixes");
   const estimated::Recommendation result = estimated::recommend(model, cluster, job);
+  show_progress("");
   const EstimateReport report{model, cluster, job, result, said};
   if (!a.picture.empty()) write_text_file(a.picture, estimate_picture(report));
-  fmt::print("{}", a.json ? estimate_json(report) : estimate_table(report));
+  fmt::print("{}", a.json ? estimate_json(report) : estimate_table(report, terminal_columns()));
 }
 
 /// The options, and the work.
