@@ -2,9 +2,10 @@
 
     run.py FOLDER [LIBRARY...] [--only QUESTION]
 
-It needs numpy and ml_dtypes itself. FOLDER has or gets an environment with pinned packages for each library (`tutti` needs PYTHONPATH to lead to Tutti's
-package, and `tutti` on the PATH). Four ranks on this host answer. Most questions share a job; a job that ends or
-stands still is followed by another one for the questions that are left. page.py makes docs/differences.md.
+It needs numpy and ml_dtypes itself. FOLDER has or gets an environment with pinned packages for each library; `tutti`
+needs PYTHONPATH to lead to Tutti's package, and the command on the PATH. Four ranks on this host answer. Most
+questions share a job; a job that ends or stands still is followed by another one for the questions that are left.
+page.py makes docs/differences.md.
 """
 
 import argparse
