@@ -96,8 +96,14 @@ def end(jobs, lines):
         job.wait(30)
 
 
+def segments():
+    """MPICH's shared memory, which a job leaves behind where a rank is killed."""
+    return set(pathlib.Path("/dev/shm").glob("mpich_shm_*"))
+
+
 def run_job(programs, library, questions):
     """Starts one job; returns its lines by rank, and how it ended."""
+    before = segments()
     with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "output"), "w") as output:
         folder = pathlib.Path(folder)
         jobs = [subprocess.Popen([str(word) for word in command], stdout=output, stderr=output,
@@ -117,6 +123,8 @@ def run_job(programs, library, questions):
         lines = read(folder)
         finished = [job.poll() for job in jobs]
         end(jobs, lines)
+        for segment in segments() - before if library == "mpich" else ():
+            segment.unlink(missing_ok=True)
         if not lines:
             raise SystemExit(f"{library}: the job did not start:\n{(folder / 'output').read_text()[-2000:]}")
         return lines, "stands still" if None in finished else f"the job ends, status {max(finished)}"
