@@ -1,5 +1,5 @@
 // A libnccl.so.2 that can reduce on one rank of a thread only to refuse something: what the
-// variable REFUSING_LIBNCCL says. It moves nothing.
+// variable REFUSING_NCCL says. It moves nothing.
 #include <cstdlib>
 #include <cstring>
 
@@ -10,7 +10,7 @@ namespace {
 thread_local const char* last_error = "";
 
 bool refuses(const char* what) {
-  const char* const wish = std::getenv("REFUSING_LIBNCCL");
+  const char* const wish = std::getenv("REFUSING_NCCL");
   return wish != nullptr && std::strcmp(wish, what) == 0;
 }
 

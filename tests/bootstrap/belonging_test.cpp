@@ -274,7 +274,7 @@ TEST(Process, KnowsItsAncestorsAndWhatItIs) {
   ASSERT_FALSE(above.empty());
   EXPECT_EQ(above.front(), getppid());
   EXPECT_TRUE(ancestors_of(1).empty());
-  EXPECT_CONTAINS(command_of(getpid()).front(), "belonging_test");
+  EXPECT_CONTAINS(command_of(getpid()).front(), "bootstrap_tests");
   const auto seen = process_ids();
   EXPECT_TRUE(std::ranges::find(seen, getpid()) != seen.end());
   EXPECT_TRUE(environment_of(0).empty());

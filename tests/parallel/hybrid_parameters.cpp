@@ -13,7 +13,7 @@ using namespace parallel;
 
 namespace {
 
-constexpr DataType kType = DataType::float64;
+constexpr DataType kParameterType = DataType::float64;
 
 std::vector<SharedParameter> shared_of(const std::vector<HeldUnit>& units) {
   std::vector<SharedParameter> all;
@@ -84,9 +84,9 @@ class Sharded final : public HybridParameters {
     return all;
   }
   static Policy policy(const HybridCase& c) {
-    Policy policy = c.zero == 1   ? Policy::zero1(Precision::of(kType))
-                    : c.zero == 2 ? Policy::zero2(Precision::of(kType))
-                                  : Policy::zero3(Precision::of(kType));
+    Policy policy = c.zero == 1   ? Policy::zero1(Precision::of(kParameterType))
+                    : c.zero == 2 ? Policy::zero2(Precision::of(kParameterType))
+                                  : Policy::zero3(Precision::of(kParameterType));
     policy.layout = c.layout;
     return policy;
   }
@@ -96,7 +96,7 @@ class Sharded final : public HybridParameters {
     for (std::size_t u = 0; u < model_.units(); ++u) {
       for (std::size_t p = 0; p < model_.unit(u).parameters.size(); ++p) {
         const auto shard = model_.shard({u, p});
-        all.push_back({of(shard), shard.count, kType, shard.begin});
+        all.push_back({of(shard), shard.count, kParameterType, shard.begin});
       }
     }
     return all;
@@ -150,10 +150,10 @@ class Replicated final : public HybridParameters {
     ++steps_;
     const AdamW adamw(kHybridAdamW);
     for (std::size_t i = 0; i < values_.size(); ++i) {
-      adamw.update({.type = kType,
+      adamw.update({.type = kParameterType,
                     .master = values_[i].data(),
                     .state = {moments_[i][0].data(), moments_[i][1].data()},
-                    .gradient_type = kType,
+                    .gradient_type = kParameterType,
                     .gradient = engine_.gradient(i),
                     .count = values_[i].values.size(),
                     .gradient_scale = norm > kHybridMostNorm ? kHybridMostNorm / norm : 1,
@@ -168,7 +168,7 @@ class Replicated final : public HybridParameters {
     std::vector<parallel::Parameter> all;
     for (const HeldUnit& u : units) {
       for (const HeldParameter& p : u.parameters) {
-        all.push_back({p.shared.name, {p.start.rows, p.start.columns}, kType});
+        all.push_back({p.shared.name, {p.start.rows, p.start.columns}, kParameterType});
       }
     }
     return all;
@@ -177,7 +177,7 @@ class Replicated final : public HybridParameters {
   std::vector<SharedGradients::Run> runs(const Of& of) {
     std::vector<SharedGradients::Run> all;
     for (std::size_t i = 0; i < values_.size(); ++i) {
-      all.push_back({of(i), values_[i].values.size(), kType});
+      all.push_back({of(i), values_[i].values.size(), kParameterType});
     }
     return all;
   }
