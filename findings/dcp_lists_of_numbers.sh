@@ -5,7 +5,7 @@
 # Seen: that holds for lists of tensors. A list of plain numbers is replaced whole: a list of 3 in the file turns
 #   the program's 2 into 3, and 2 turn its 3 into 2, without a word.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'

@@ -4,7 +4,7 @@
 # Seen: it changes nothing on any rank, without an error or a warning; a slice the same. The index along a
 #   dimension that is not sharded, and fill_() of the whole, do write.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'

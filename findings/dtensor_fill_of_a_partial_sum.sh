@@ -5,7 +5,7 @@
 # Seen: each of the 4 ranks' parts becomes 3, so the tensor is 12; x[0] = 5 makes it 20. Out of place,
 #   full_like(x, 3) is 3 and x + 1 is right.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'

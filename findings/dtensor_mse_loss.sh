@@ -5,7 +5,7 @@
 #   huber_loss the same. Where they do not divide, the loss is the mean of the ranks' means: 7 rows are 2, 2, 2 and
 #   1, so the last one counts twice (446.375 for 325). 5 rows are 2, 2, 1 and none: the loss is NaN. No warning.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'

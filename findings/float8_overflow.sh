@@ -6,7 +6,7 @@
 #   ml_dtypes NaN. float8_e5m2 and the two fnuz types agree. So one rank's gradient overflows in silence and
 #   the other's shows, by the framework that scaled it.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 ml_dtypes==0.6.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'

@@ -5,7 +5,7 @@
 #   MPICH's returns at once. So a program that exchanges small messages by sends first works over the one
 #   and cannot over the other.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 mpich==5.0.2 mpi4py==4.1.2 numpy==2.4.6
 cat >"$work/gloo.py" <<'END'

@@ -5,7 +5,7 @@
 #   half of x, of which half does not belong to the view, and leave the rest of the view alone. No error.
 #   all_gather of the same view is right.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'

@@ -5,7 +5,7 @@
 #   from those of the same tensor made otherwise: a checksum of a checkpoint changes, and in NumPy
 #   the sorted values have three different bytes. MAX gives 1.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'

@@ -4,7 +4,7 @@
 # Seen: on 4 ranks it is the index of another element, as if the rows before the rank's own were counted as single
 #   elements; argmin too. max() and min() are right, and so is argmax of a vector, and all of them on one rank.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile heat==1.6.0 torch==2.7.1 mpi4py==4.1.2 mpich==5.0.2 numpy==2.4.6
 cat >"$work/program.py" <<'END'

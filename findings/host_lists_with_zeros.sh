@@ -5,7 +5,7 @@
 # Seen: python-hostlist takes the width of the first number (n01 n02 n03; n1 n2 n3), ClusterShell refuses both. Of
 #   "n1, n2" python-hostlist makes a host whose name begins with a blank. For n[08,9] they give other orders.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile python-hostlist==2.3.0 clustershell==1.10.1
 cat >"$work/program.py" <<'END'

@@ -4,7 +4,7 @@
 # Seen: for uint8 it is 8.0: the sum wraps in 8 bits (800 modulo 256 is 32), and only then becomes a float32
 #   and is divided. int8 likewise: 100 becomes -28. jnp.mean of the same array over the same devices is right.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile jax==0.10.2 jaxlib==0.10.2 numpy==2.4.6
 cat >"$work/program.py" <<'END'

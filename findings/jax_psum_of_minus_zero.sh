@@ -4,7 +4,7 @@
 # Seen: psum gives +0.0, so a psum over devices that all hold -0.0 is not the identity; jnp.sum too.
 #   A psum over a group of one device keeps the sign.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile jax==0.10.2 jaxlib==0.10.2 numpy==2.4.6
 cat >"$work/program.py" <<'END'

@@ -4,7 +4,7 @@
 # Seen: the two differ. psum of bfloat16 adds in float32 and rounds once: 260 for 259 (8-bit floats the same).
 #   psum of float16 rounds each time: 2048, 1, 1, 1 stays 2048, where jnp.sum of the same sharded array is 2052.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile jax==0.10.2 jaxlib==0.10.2 numpy==2.4.6
 cat >"$work/program.py" <<'END'

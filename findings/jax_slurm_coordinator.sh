@@ -6,7 +6,7 @@
 #   n1-ib). Names with one bracket at their end are right. python-hostlist reads all of them.
 #   The class is JAX's own reader of Slurm's environment; no Slurm runs here.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile jax==0.10.2 jaxlib==0.10.2 numpy==2.4.6 python-hostlist==2.3.0
 cat >"$work/program.py" <<'END'

@@ -5,7 +5,7 @@
 # Seen: each rank gets its own weight back: 1, 2, 3, 4. The forward derivative (jvp) of the same call does sum:
 #   10 on all ranks. So the two disagree, and a loss that is not the same on all ranks has another gradient.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile 'mlx[cpu]==0.32.4'
 cat >"$work/program.py" <<'END'

@@ -5,7 +5,7 @@
 # Seen: it is empty in MPICH and Intel MPI. Open MPI has command, argv, maxprocs, host, wdir and more.
 #   (The standard lets a library leave keys out.) So nothing portable can be read from it.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 cat >"$work/program.py" <<'END'
 from mpi4py import MPI
 

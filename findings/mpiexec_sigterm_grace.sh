@@ -6,7 +6,7 @@
 #   job that was ended looks like one that is done. Open MPI's passes SIGTERM on and kills the ranks half a second
 #   later, so no handler finishes; its status is 1.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 cat >"$work/program.py" <<'END'
 import os
 import signal

