@@ -9,7 +9,7 @@
 #     tutti_test(NAME [sources...] [ALONE] [LINK library...] [STARTS target...]
 #                [ARGS argument...] [property...])
 #         A test of the cases in NAME.cpp, which needs the other sources. ALONE: it is not part of the
-#         room's program, as it replaces functions of a library, or has a main() of its own. STARTS:
+#         room's program, as it replaces what a library has, or has a main() of its own. STARTS:
 #         programs, or libraries, which are built as well; MATRIX_RANK is the path of matrix_rank in C++.
 #     tutti_test_program(NAME [sources...] [LINK library...])
 #         A program that tests start, of NAME.cpp and the other sources.

@@ -46,8 +46,8 @@ for name in endpoint_test wire_test wire_places_test; do
 done
 for name in verbs_test verbs_channels_test verbs_wires_test; do
   run $name "$tests/$name" --gtest_brief=1
+  grep -E 'PASSED|SKIPPED' /tmp/output | sed 's/^/      /'
 done
-grep -E 'PASSED|SKIPPED' /tmp/output | sed 's/^/      /'
 
 # ranks COUNT PROGRAM...: over verbs, which must carry the data: TCP has only what the ranks say when
 # they meet, and notes.
