@@ -12,8 +12,9 @@ namespace {
 // Where two ranks answer each other, one cell is written, one read, one waits for its exchange, and
 // one is the next.
 constexpr std::size_t kFirstCells = 4;
-// One more for so many cells' bytes: its pages then cost a small part of what moving those does.
-constexpr std::size_t kCellsUntilNext = 32;
+// One more for so many that were begun: its new pages count little beside what lies in those, and
+// all are in use after a thousand.
+constexpr std::uint64_t kBegunUntilNext = 32;
 
 }  // namespace
 
@@ -21,7 +22,6 @@ Sender::Sender(const detail::ConnectionView& view) : view_(view) {
   const std::size_t all = view.shape.cells();
   in_turn_ = view.places == Places::fixed ? all : std::min(kFirstCells, all);
   taken_ = view.places == Places::fixed ? all : 0;
-  until_next_ = kCellsUntilNext * view.shape.slot_bytes;
 }
 
 bool Sender::has_room_now(std::size_t bytes) {
@@ -51,13 +51,12 @@ bool Sender::takes_cell() {
   return true;
 }
 
-void Sender::take_cells(std::size_t bytes) {
-  if (!cursor_.fits(bytes) && taken_ < in_turn_) ++taken_;
-  if (bytes < until_next_) {
-    until_next_ -= bytes;
-  } else {
-    until_next_ = kCellsUntilNext * view_.shape.slot_bytes;
-    if (taken_ == in_turn_ && in_turn_ < view_.shape.cells()) ++in_turn_;
+void Sender::take_cell() {
+  if (taken_ < in_turn_) {
+    ++taken_;
+  } else if (cursor_.begun() % kBegunUntilNext == 0 && in_turn_ < view_.shape.cells() &&
+             cursor_.begun() - in_turn_ >= next_to_exchange_) {  // what was just read is better
+    ++in_turn_;
   }
 }
 

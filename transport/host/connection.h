@@ -12,8 +12,8 @@
 // messages wait for room, and short ones only for a slot.
 //
 // Messages go round a few cells at first. The sender takes a fresh one where the receiver has not
-// finished with those, and one for every so many bytes: so the first calls of a process meet few
-// new pages, which cost microseconds each, and long loops have all cells as above
+// finished with those, and one for every so many that it begins: so the first calls of a process
+// meet few new pages, which cost microseconds each, and long loops have all cells as above
 // (docs/experiments.md#a-links-cells-come-into-use-one-by-one).
 //
 // Two ranks that send to each other exchange cells: a receiver that has read a cell to its end
@@ -234,7 +234,7 @@ class Sender {
   }
   void publish(std::uint32_t tag, std::uint32_t bytes) {
     SlotHeader& h = view_.headers[index_];
-    if (taken_ < view_.shape.cells() && bytes > kInlineBytes) take_cells(bytes);
+    if (taken_ < view_.shape.cells() && bytes > kInlineBytes && !cursor_.fits(bytes)) take_cell();
     cursor_.pass(bytes, view_);
     h.tag = tag;
     h.bytes = bytes;
@@ -313,7 +313,7 @@ class Sender {
     return is_done(cursor_.begun() - in_turn_);
   }
   bool takes_cell();
-  void take_cells(std::size_t bytes);
+  void take_cell();
   /// Whether the receiver has finished with cell `n`: it has freed a message of the cell after it,
   /// and so has exchanged this one, if it does. True of n < 0.
   bool is_done(std::uint64_t n) const {
@@ -330,7 +330,6 @@ class Sender {
   // Messages go round so many cells: cell n lies where cell n - in_turn_ did, or in a fresh one.
   std::size_t in_turn_ = 0;
   std::size_t taken_ = 0;               // fresh ones that messages have begun
-  std::size_t until_next_ = 0;          // bytes, after which there is one more
   std::uint64_t next_to_exchange_ = 0;  // no cell before this one is exchanged any more
   std::uint64_t exchanges_ = 0;
   std::uint64_t bulk_ = 0;
