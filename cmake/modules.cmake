@@ -10,11 +10,18 @@ set(TUTTI_INTERFACES ${PROJECT_BINARY_DIR}/interfaces)
 
 function(tutti_interface name)
   set(header ${TUTTI_INTERFACES}/tutti_${name}_interface.h)
-  list(TRANSFORM ARGN PREPEND ${TUTTI_ROOT}/)
+  set(headers "")
+  foreach(wanted IN LISTS ARGN)
+    # Engines by themselves have the library's where it is installed (cmake/engines).
+    find_file(file NAMES ${wanted} PATHS ${TUTTI_ROOT} ${TUTTI_INSTALLED_HEADERS}
+              NO_DEFAULT_PATH NO_CACHE REQUIRED)
+    list(APPEND headers ${file})
+    unset(file)
+  endforeach()
   add_custom_command(OUTPUT ${header}
     COMMAND ${CMAKE_COMMAND} -DOUT=${header} -DNAME=${name} -DVERSION=${PROJECT_VERSION}
-            "-DHEADERS=${ARGN}" -P ${TUTTI_ROOT}/cmake/interface.cmake
-    DEPENDS ${ARGN} ${TUTTI_ROOT}/cmake/interface.cmake
+            "-DHEADERS=${headers}" -P ${TUTTI_ROOT}/cmake/interface.cmake
+    DEPENDS ${headers} ${TUTTI_ROOT}/cmake/interface.cmake
     VERBATIM)
   add_custom_target(tutti_${name}_interface DEPENDS ${header})
 endfunction()

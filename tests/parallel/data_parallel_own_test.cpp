@@ -22,8 +22,6 @@ using test::run_thread_ranks;
 using test::small_buckets;
 using testing::HasSubstr;
 
-using Policy = DataParallelPolicy;
-
 /// Gradients, which are small whole numbers, travel in 8 bits, and are added up where they arrive.
 class InBytes : public Reduction {
  public:
@@ -63,8 +61,8 @@ class InBytes : public Reduction {
   std::vector<std::vector<std::int8_t>> sent_, received_;  // by bucket
 };
 
-Policy in_bytes(int ranks) {
-  Policy policy = small_buckets();
+DataParallelPolicy in_bytes(int ranks) {
+  DataParallelPolicy policy = small_buckets();
   policy.reduction = OwnReduction{"in bytes", [ranks](auto, auto&) -> std::unique_ptr<Reduction> {
                                     return std::make_unique<InBytes>(ranks);
                                   }};
@@ -76,7 +74,7 @@ TEST(OwnReductions, CarryWhatTheyAskFor) {
   for (const bool overlap : {true, false}) {
     run_thread_ranks(kRanks, [&](Communicator& comm) {
       CommunicatorAxis axis(comm);
-      Policy policy = in_bytes(kRanks);
+      DataParallelPolicy policy = in_bytes(kRanks);
       policy.overlap = overlap;
       DataParallel engine(axis, test::parameters_of(30, {DataType::float32}), policy);
       for (std::uint64_t step = 0; step < 3; ++step) {
@@ -133,7 +131,7 @@ TEST(OwnReductions, ThatThrowEndTheStepOnAllRanks) {
   for (const bool in_prepare : {true, false}) {
     run_thread_ranks(3, [&](Communicator& comm) {
       CommunicatorAxis axis(comm);
-      Policy policy{.bucket_bytes = 16, .first_bucket_bytes = 16};
+      DataParallelPolicy policy{.bucket_bytes = 16, .first_bucket_bytes = 16};
       policy.reduction = OwnReduction{"throws", [&](auto, auto&) -> std::unique_ptr<Reduction> {
                                         return std::make_unique<Throws>(comm.rank(), in_prepare);
                                       }};
@@ -162,7 +160,7 @@ TEST(OwnReductions, AreTheSameOnAllRanksOrRefused) {
   run_thread_ranks(2, [](Communicator& comm) {
     CommunicatorAxis axis(comm);
     const std::vector<Parameter> parameters{{"a", {4}}};
-    Policy policy = in_bytes(2);
+    DataParallelPolicy policy = in_bytes(2);
     if (comm.rank() == 1) policy.reduction->name = "in nibbles";
     const Error other = error_of([&] { DataParallel(axis, parameters, policy); });
     EXPECT_EQ(other.code(), ErrorCode::mismatch);
@@ -181,7 +179,7 @@ TEST(OwnReductions, AreTheSameOnAllRanksOrRefused) {
       }
       const std::size_t elements;
     };
-    Policy uneven;
+    DataParallelPolicy uneven;
     uneven.reduction = OwnReduction{"uneven", [&](auto, auto&) -> std::unique_ptr<Reduction> {
                                       return std::make_unique<Uneven>(comm.rank());
                                     }};

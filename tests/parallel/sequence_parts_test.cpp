@@ -162,7 +162,7 @@ TEST(SequenceParts, HeadsGoInWholeGroupsOrToRanksThatShareAKeyHead) {
 
 // --- How results of blocks become one ------------------------------------------------------------
 
-constexpr std::size_t kQueries = 7, kKeys = 12, kDim = 3;
+constexpr std::size_t kQueries = 7, kKeys = 12, kHeadDim = 3;
 
 Block small_block(const std::vector<double>& q, const std::vector<double>& k,
                   const std::vector<double>& v) {
@@ -170,14 +170,14 @@ Block small_block(const std::vector<double>& q, const std::vector<double>& k,
           .batch = 2,
           .heads = 4,
           .kv_heads = 2,
-          .dim = kDim,
+          .dim = kHeadDim,
           .queries = kQueries,
           .keys = kKeys,
           .q = q.data(),
           .k = k.data(),
           .v = v.data()};
 }
-constexpr std::size_t kQ = kQueries * 2 * 4 * kDim, kK = kKeys * 2 * 2 * kDim;
+constexpr std::size_t kQ = kQueries * 2 * 4 * kHeadDim, kK = kKeys * 2 * 2 * kHeadDim;
 
 TEST(SequenceParts, MergedBlocksAreTheAttentionToAllTheirKeys) {
   const auto q = numbers(kQ, 1), k = numbers(kK, 2), v = numbers(kK, 3);
@@ -186,17 +186,17 @@ TEST(SequenceParts, MergedBlocksAreTheAttentionToAllTheirKeys) {
     for (double& x : scaled) x *= size;
     Block block = small_block(q, scaled, v);
     const Kernel kernel = plain_kernel();
-    std::vector<double> whole(kQ), whole_lse(kQ / kDim), part(kQ), part_lse(kQ / kDim);
+    std::vector<double> whole(kQ), whole_lse(kQ / kHeadDim), part(kQ), part_lse(kQ / kHeadDim);
     kernel.forward({.block = block, .out = whole.data(), .lse = whole_lse.data()});
     // Nothing is there at first: the lse is minus infinity, and out counts for nothing.
-    std::vector<double> out(kQ, 1e9), lse(kQ / kDim, -std::numeric_limits<double>::infinity());
+    std::vector<double> out(kQ, 1e9), lse(kQ / kHeadDim, -std::numeric_limits<double>::infinity());
     std::size_t first = 0;
     for (const std::size_t count : {1u, 4u, 7u}) {
       block.keys = count;
-      block.k = &scaled[first * 2 * 2 * kDim];
-      block.v = &v[first * 2 * 2 * kDim];
+      block.k = &scaled[first * 2 * 2 * kHeadDim];
+      block.v = &v[first * 2 * 2 * kHeadDim];
       kernel.forward({.block = block, .out = part.data(), .lse = part_lse.data()});
-      merge(DataType::float64, kQ / kDim, kDim, part.data(), part_lse.data(), out.data(),
+      merge(DataType::float64, kQ / kHeadDim, kHeadDim, part.data(), part_lse.data(), out.data(),
             lse.data());
       first += count;
     }
@@ -206,7 +206,8 @@ TEST(SequenceParts, MergedBlocksAreTheAttentionToAllTheirKeys) {
     const std::vector<double> before = out;
     std::fill(part.begin(), part.end(), 1.0);
     std::fill(part_lse.begin(), part_lse.end(), -std::numeric_limits<double>::infinity());
-    merge(DataType::float64, kQ / kDim, kDim, part.data(), part_lse.data(), out.data(), lse.data());
+    merge(DataType::float64, kQ / kHeadDim, kHeadDim, part.data(), part_lse.data(), out.data(),
+          lse.data());
     EXPECT_EQ(out, before);
   }
 }
@@ -217,7 +218,7 @@ TEST(SequenceParts, ThePlainKernelsBackwardIsTheDerivativeOfItsForward) {
     std::vector<double> in[3] = {numbers(kQ, 1), numbers(kK, 2), numbers(kK, 3)};
     const auto dout = numbers(kQ, 4);
     const Kernel kernel = plain_kernel();
-    std::vector<double> out(kQ), lse(kQ / kDim), delta(kQ / kDim);
+    std::vector<double> out(kQ), lse(kQ / kHeadDim), delta(kQ / kHeadDim);
     const auto loss = [&] {
       Block block = small_block(in[0], in[1], in[2]);
       block.causal = causal;
@@ -225,7 +226,7 @@ TEST(SequenceParts, ThePlainKernelsBackwardIsTheDerivativeOfItsForward) {
       return std::inner_product(out.begin(), out.end(), dout.begin(), 0.0);
     };
     loss();
-    dot_rows(DataType::float64, delta.size(), kDim, out.data(), dout.data(), delta.data());
+    dot_rows(DataType::float64, delta.size(), kHeadDim, out.data(), dout.data(), delta.data());
     std::vector<double> d[3] = {std::vector<double>(kQ), std::vector<double>(kK),
                                 std::vector<double>(kK)};
     Block block = small_block(in[0], in[1], in[2]);

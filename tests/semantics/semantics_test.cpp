@@ -106,7 +106,7 @@ TEST(SemanticsNumbers, AreTheSameWithEveryInstructionSet) {
   }
 }
 
-class SemanticsOnAGpu : public DeviceMemory {};
+class SemanticsOnAGpu : public OnDeviceMemory {};
 
 // semantics.md: P4
 TEST_F(SemanticsOnAGpu, NumbersAreThoseOfTheTable) {

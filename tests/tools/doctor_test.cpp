@@ -212,7 +212,7 @@ TEST_F(DoctorsWay, AFirewallOfTheOtherHostIsNamed) {
 }
 
 TEST_F(DoctorsWay, LostPacketsAreCounted) {
-  NEED_HOSTS();
+  NEED_HOSTS(hosts);
   // What comes faster than this link is lost.
   const std::string narrow = fmt::format(
       "ip netns exec {} tc qdisc add dev eth0 root tbf rate 100mbit burst 8kb limit 20kb "

@@ -20,7 +20,7 @@ if(engines)
   message(FATAL_ERROR "installed with the library, without being part of it: ${engines}")
 endif()
 
-foreach(part IN ITEMS cmake parallel bindings/torch bindings/nccl/nccl.h bench/nccl bench/command_line.h
+foreach(part IN ITEMS cmake parallel bindings/torch bindings/nccl/nccl.h bench/nccl tools/command_line/usage_error.h
                       examples/train)
   cmake_path(GET part PARENT_PATH folder)
   file(COPY ${ROOT}/${part} DESTINATION ${work}/tree/${folder})
