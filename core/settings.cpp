@@ -131,10 +131,12 @@ constexpr std::array kSettings{
     Setting{"TUTTI_TILE_BYTES", SettingType::bytes, "4M",
             "How much of a call a plan over windows moves between two synchronisations.", "4K",
             "1T"},
-    Setting{"TUTTI_SPIN", SettingType::integer, "-1",
-            "How often a wait looks before it yields the processor. With more ranks than cores: "
-            "before each yield, unless it waits for a rank on the same core. -1: chosen.",
-            "0", "1000000000"},
+    Setting{
+        "TUTTI_SPIN", SettingType::integer, "-1",
+        "How often a wait looks before it yields the processor, or, where each rank has a core, "
+        "looks at the clock. With more ranks than cores: before each yield, unless it waits for a "
+        "rank on the same core. -1: chosen.",
+        "0", "1000000000"},
     Setting{"TUTTI_APART", SettingType::boolean, "0",
             "Ranks that are threads of one process treat each other as processes: sockets, and "
             "mappings of their own. For tests, under a sanitizer that sees one process only."},

@@ -1,11 +1,9 @@
 // How `tutti` hands over to the programs `tutti X`, lists them, and says what builds those that are
 // missing; and that each program that is built is `tutti X`.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -22,7 +20,7 @@ namespace fs = std::filesystem;
 
 /// A tree as an installation has it: bin/tutti, a copy, and in libexec/tutti what a test puts
 /// there.
-class HandOver : public testing::Test {
+class HandOver : public TuttiCommand {
  protected:
   HandOver() {
     fs::create_directories(folder.path("bin"));
@@ -37,17 +35,7 @@ class HandOver : public testing::Test {
   }
 
   /// Runs a line of shell in the folder. Returns its exit status.
-  int sh(const std::string& line) {
-    const std::string command = "cd '" + folder.path() + "' && { " + line + "; } >stdout 2>stderr";
-    const int status = std::system(command.c_str());
-    out = folder.read("stdout");
-    err = folder.read("stderr");
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
-  const TemporaryFolder folder;
-  std::string out;
-  std::string err;
+  int sh(const std::string& line) { return shell("{ " + line + "; } >stdout 2>stderr"); }
 };
 
 TEST_F(HandOver, AProgramGetsTheWordsAndItsStatusIsTheCommands) {

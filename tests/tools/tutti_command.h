@@ -17,8 +17,12 @@ class TuttiCommand : public testing::Test {
   /// Runs `tutti arguments` in the test's folder; a shell reads the arguments. Returns the exit
   /// status.
   int tutti(const std::string& arguments) {
-    const std::string command =
-        "cd '" + folder.path() + "' && '" TUTTI_COMMAND "' >stdout 2>stderr " + arguments;
+    return shell("'" TUTTI_COMMAND "' >stdout 2>stderr " + arguments);
+  }
+  /// Runs a line of shell in the folder, which writes `stdout` and `stderr` there. Returns its exit
+  /// status.
+  int shell(const std::string& line) {
+    const std::string command = "cd '" + folder.path() + "' && " + line;
     const int status = std::system(command.c_str());
     out = folder.read("stdout");
     err = folder.read("stderr");

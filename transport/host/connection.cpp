@@ -39,7 +39,7 @@ bool Sender::has_room_now(std::size_t bytes) {
   return has_room(bytes);
 }
 
-bool Sender::takes_cell() {
+bool Sender::find_place() {
   const std::uint64_t n = cursor_.begun();
   const std::size_t cells = view_.shape.cells();
   std::uint32_t place = static_cast<std::uint32_t>(2 * taken_);
@@ -51,7 +51,7 @@ bool Sender::takes_cell() {
   return true;
 }
 
-void Sender::take_cell() {
+void Sender::count_cell() {
   if (taken_ < in_turn_) {
     ++taken_;
   } else if (cursor_.begun() % kBegunUntilNext == 0 && in_turn_ < view_.shape.cells() &&

@@ -234,7 +234,7 @@ class Sender {
   }
   void publish(std::uint32_t tag, std::uint32_t bytes) {
     SlotHeader& h = view_.headers[index_];
-    if (taken_ < view_.shape.cells() && bytes > kInlineBytes && !cursor_.fits(bytes)) take_cell();
+    if (taken_ < view_.shape.cells() && bytes > kInlineBytes && !cursor_.fits(bytes)) count_cell();
     cursor_.pass(bytes, view_);
     h.tag = tag;
     h.bytes = bytes;
@@ -309,13 +309,17 @@ class Sender {
   }
   /// Whether a cell can be begun, which has its entry in the map then.
   bool has_cell() {
-    if (taken_ < view_.shape.cells()) return takes_cell();
+    if (taken_ < view_.shape.cells()) return find_place();
     return is_done(cursor_.begun() - in_turn_);
   }
-  bool takes_cell();
-  void take_cell();
+  /// The same while there are fresh cells. Writes the next cell's entry in the map.
+  bool find_place();
+  /// The next message begins a cell: of the fresh ones one less is left, or messages go round one
+  /// more from now on.
+  void count_cell();
   /// Whether the receiver has finished with cell `n`: it has freed a message of the cell after it,
-  /// and so has exchanged this one, if it does. True of n < 0.
+  /// and so has exchanged this one, if it does. A number below 0 is of a place that nobody has
+  /// used; the last of them waits for the first message all the same.
   bool is_done(std::uint64_t n) const {
     return static_cast<std::int64_t>((n + 1) * view_.shape.slot_bytes) <
            static_cast<std::int64_t>(freed_);

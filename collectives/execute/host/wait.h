@@ -1,5 +1,6 @@
-// Wait: what a thread does from the moment that none of its jobs can go on. It spins briefly, then
-// yields the core, then sleeps in the kernel, and looks around now and then (peer_wait.h).
+// Wait: what a thread does from the moment that none of its jobs can go on. It spins briefly,
+// then yields the core, if other ranks may need it, or spins on, then sleeps in the kernel; and
+// looks around now and then (peer_wait.h).
 #pragma once
 
 #include <atomic>
