@@ -22,7 +22,7 @@ WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-long test-python wheels wheels-again wheel-arm fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-ptx test-ssh test-asan test-tsan bench compare docs format check-format \
-        install clean packages test-packages wheel-tools gpu-bundle
+        install deb test-deb clean packages test-packages wheel-tools gpu-bundle
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES); builds nothing else"
@@ -49,6 +49,8 @@ help:
 	@echo "make gpu-bundle    gpu-bundle.tar.gz, to be checked on a machine with a GPU (needs nvcc)"
 	@echo "make build         library, programs, examples and tests, in build/"
 	@echo "make install       into PREFIX (default /usr/local)"
+	@echo "make deb           the Debian packages, in build/deb (docs/packages.md)"
+	@echo "make test-deb      tries them in a clean Debian 12 (downloads 250 MB of packages; needs root)"
 	@echo "make docs          write docs/settings.md from the table of settings, and the numbers of docs/reading.md"
 	@echo "make format        clang-format everything; make check-format only looks"
 	@echo "make clean         remove the build folders"
@@ -233,6 +235,16 @@ compare:
 	@cmake --preset release -DTUTTI_LABORATORY=ON >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target tutti_command tutti-compare
 	@build/bin/tutti compare $(DEMO_COLLECTIVES) -n 2
+
+# A build of its own, of the tracked files; with the Python package where its environment can be made.
+deb:
+	@cmake/packages.sh build test deb
+	@python=; if tests/bindings/python/environment.sh build/venv; then python=$(CURDIR)/build/venv; fi; \
+	  TUTTI_PYTHON=$$python JOBS=$(JOBS) packaging/deb.sh build/deb
+
+test-deb:
+	@cmake/packages.sh deb
+	@packaging/try.sh build/deb
 
 docs: packages build/build.ninja
 	@cmake --build --preset release -j $(JOBS) --target tutti_command tutti-settings

@@ -1,0 +1,96 @@
+#!/bin/sh
+# Tries the Debian packages of FOLDER as a new user would, in a clean Debian 12: `make test-deb`. Installs them;
+# adds and compares numbers with ranks of this host and of four hosts (namespaces with an sshd each); compiles a program by
+# pkg-config and by CMake; imports the Python package; reads a manual page; installs once more; removes, and finds nothing left.
+# Usage: try.sh FOLDER. Needs root, mmdebstrap and iproute2; downloads about 250 MB of Debian packages.
+set -eu
+
+folder=$(cd "$1" && pwd)
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+clean=$work/root
+hosts="1 2 3 4"
+name=tutti$$
+
+leave() {
+  for host in $hosts; do
+    for pid in $(ip netns pids "$name-$host" 2>/dev/null); do kill -9 "$pid" || true; done
+    ip netns del "$name-$host" 2>/dev/null || true
+  done
+  ip link del "$name" 2>/dev/null || true
+  for mounted in dev/shm dev/pts proc; do umount "$clean/$mounted" 2>/dev/null || true; done
+  rm -rf --one-file-system "$work"
+}
+trap leave EXIT
+trap 'exit 130' INT TERM
+
+say() { printf '\n== %s\n' "$*"; }
+inside() { chroot "$clean" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "$@"; }
+
+say "a clean Debian 12, with an sshd as clusters have it"
+mmdebstrap --quiet --variant=minbase --include=openssh-server,openssh-client,iproute2 bookworm "$clean"
+mount -t proc proc "$clean/proc"
+mount -t devpts devpts "$clean/dev/pts"
+mkdir -p "$clean/dev/shm" "$clean/run/sshd" "$clean/root/.ssh" "$clean/packages"
+mount -t tmpfs tmpfs "$clean/dev/shm"
+cp "$folder"/*.deb "$clean/packages/"
+inside ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
+cp "$clean/root/.ssh/id_ed25519.pub" "$clean/root/.ssh/authorized_keys"
+echo 'StrictHostKeyChecking accept-new' >"$clean/root/.ssh/config"
+before=$(inside dpkg-query -W -f '${binary:Package}\n')
+
+ip link add "$name" type bridge
+ip link set "$name" up
+for host in $hosts; do
+  ip netns add "$name-$host"
+  ip link add "v$host-$$" type veth peer name eth0 netns "$name-$host"
+  ip link set "v$host-$$" master "$name" up
+  ip -n "$name-$host" addr add "10.71.0.$host/24" dev eth0
+  ip -n "$name-$host" link set eth0 up
+  ip -n "$name-$host" link set lo up
+  ip netns exec "$name-$host" chroot "$clean" /usr/sbin/sshd -o PidFile=none
+done
+
+begin=$(date +%s%N)
+since() { echo "$((($(date +%s%N) - begin) / 1000000)) ms since the first command"; }
+say 'apt install ./tutti_*.deb ./libtutti0.1_*.deb'
+inside sh -c 'cd /packages && apt-get -qq install --yes --no-install-recommends ./tutti_*.deb ./libtutti0.1_*.deb >/dev/null'
+since
+say 'tutti run -n 4 all_reduce_perf -b 8 -e 1M -f 32'
+inside tutti run -n 4 all_reduce_perf -b 8 -e 1M -f 32
+since
+say 'tutti run -H 10.71.0.1,... all_reduce_perf -b 8 -e 1M -f 32'
+ip netns exec "$name-1" chroot "$clean" tutti run -H 10.71.0.1,10.71.0.2,10.71.0.3,10.71.0.4 all_reduce_perf -b 8 -e 1M -f 32
+since
+
+say "the other packages"
+inside sh -c 'cd /packages && apt-get -qq install --yes --no-install-recommends ./*.deb g++ cmake make pkg-config man-db >/dev/null'
+inside tutti doctor >/dev/null
+for tool in $(inside sh -c 'ls /usr/libexec/tutti' | sed -n 's/^tutti-//p'); do inside tutti "$tool" --help >/dev/null; done
+inside man -P cat tutti-run | grep -q hostfile
+if [ -e "$clean/usr/lib/python3/dist-packages/tutti" ]; then
+  inside tutti run -n 3 python3 -c '
+import numpy, tutti
+c = tutti.init()
+x = numpy.full(5, c.rank + 1.0)
+c.all_reduce(x)
+assert (x == 6).all(), x'
+fi
+cp "$root/examples/hello.cpp" "$clean/root/"
+inside sh -c 'cd /root && g++ -std=c++20 hello.cpp -o hello $(pkg-config --cflags --libs tutti) && tutti run -n 3 ./hello'
+inside sh -c 'mkdir -p /root/project && cd /root/project && mv ../hello.cpp . && cat >CMakeLists.txt && cmake -S . -B build >/dev/null && cmake --build build >/dev/null && tutti run -n 3 build/hello' <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(first LANGUAGES CXX)
+find_package(tutti REQUIRED)
+add_executable(hello hello.cpp)
+target_link_libraries(hello PRIVATE tutti::tutti)
+CMAKE
+
+say "once more over itself, then away"
+packages=$(inside sh -c 'cd /packages && for deb in *.deb; do dpkg-deb --field "$deb" Package; done')
+inside sh -c 'cd /packages && apt-get -qq install --yes --reinstall ./*.deb >/dev/null'
+# shellcheck disable=SC2086
+inside apt-get -qq purge --yes $packages >/dev/null
+left=$(inside sh -c 'ls -d /usr/lib/*/tutti /usr/lib/*/libtutti* /usr/include/tutti /usr/libexec/tutti /usr/lib/python3/dist-packages/tutti* /dev/shm/* 2>/dev/null' || true)
+[ -z "$left" ] || { echo "left behind: $left"; exit 1; }
+say "all is well"
