@@ -1,0 +1,26 @@
+# The version stands in files of several formats: each has that of CMakeLists.txt. So do the names of the Debian
+# packages. Run by ctest with ROOT.
+cmake_minimum_required(VERSION 3.25)
+file(READ ${ROOT}/CMakeLists.txt text)
+if(NOT text MATCHES "project\\(tutti VERSION (([0-9]+\\.[0-9]+)\\.[0-9]+)")
+  message(FATAL_ERROR "CMakeLists.txt names no version")
+endif()
+set(version ${CMAKE_MATCH_1})
+set(library libtutti${CMAKE_MATCH_2})
+
+# expect(file pattern what): the first match of `pattern` has `what` in its parentheses.
+function(expect file pattern what)
+  file(READ ${ROOT}/${file} text)
+  if(NOT text MATCHES "${pattern}")
+    message(SEND_ERROR "${file}: nothing there looks like ${pattern}")
+  elseif(NOT CMAKE_MATCH_1 STREQUAL what)
+    message(SEND_ERROR "${file}: ${CMAKE_MATCH_1}, but CMakeLists.txt says ${what}")
+  endif()
+endfunction()
+expect(CHANGELOG.md "\n## ([0-9.]+)" ${version})
+expect(packaging/debian/changelog "tutti \\(([0-9.]+)\\)" ${version})
+expect(packaging/conda/recipe.yaml "version: \"([0-9.]+)\"" ${version})
+expect(packaging/debian/control "Package: (libtutti[0-9.]+)\n" ${library})
+if(NOT EXISTS ${ROOT}/packaging/debian/${library}.install)
+  message(SEND_ERROR "packaging/debian/${library}.install is missing")
+endif()
