@@ -105,7 +105,10 @@ class Job {
       return contents_of(fmt::format("/proc/{}/stat", pid)).find(") T ") != std::string::npos;
     });
   }
-  void signal(int number) const { kill(pid_, number); }
+  /// Nothing once wait() has returned: -1 would be all processes of the machine.
+  void signal(int number) const {
+    if (pid_ > 0) kill(pid_, number);
+  }
   /// The exit status, or 1000 + the signal that killed it.
   int wait() {
     int status = 0;
