@@ -65,6 +65,11 @@ class ElasticOnHosts : public testing::Test {
     }
     return -1;
   }
+  static void kill_rank(const Job& job, int rank) {
+    const pid_t pid = process_of(job, rank);
+    ASSERT_GT(pid, 0);  // kill(-1) would end all processes of the machine
+    kill(pid, SIGKILL);
+  }
   /// Whether so many ranks have gone on from some step that often.
   static bool go_on(const Job& job, int ranks, std::size_t often) {
     const std::string what = fmt::format("{} ranks go on from step", ranks);
@@ -115,7 +120,7 @@ TEST_F(ElasticOnHosts, TheRanksOfADeadHostMoveToOneWithRoom) {
   EXPECT_EQ(variable_of(process_of(job, 5), "TUTTI_HOST_ID"), "c");
   EXPECT_EQ(variable_of(process_of(job, 5), "TUTTI_SIZE"), "7");
   // There, too, a rank is started again where it was.
-  kill(process_of(job, 5), SIGKILL);
+  kill_rank(job, 5);
   EXPECT_TRUE(go_on(job, 4, 3)) << job.out() << job.err();
   EXPECT_EQ(test::count(job.out(), "go on from step 0\n"), 1U) << job.out();
   job.signal(SIGTERM);
@@ -146,7 +151,7 @@ TEST_F(ElasticOnHosts, ASpareHostMayDie) {
   ASSERT_TRUE(job.out_has("step 20 on 1 ranks")) << job.err();
   kill(agent_of("b"), SIGKILL);
   ASSERT_TRUE(eventually([&] { return test::contains(job.err(), "host b is lost"); }));
-  kill(process_of(job, 0), SIGKILL);
+  kill_rank(job, 0);
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_CONTAINS(job.err(), "with it no rank\n");
   EXPECT_CONTAINS(job.out(), "step 200 on 1 ranks");
@@ -199,7 +204,7 @@ TEST_F(ElasticOnHosts, AcrossNamespacesRanksAndAHostDieAndTheOthersGoOn) {
     if (fd < 0 || setns(fd, CLONE_NEWNET) != 0) _exit(98);
   });
   ASSERT_TRUE(job.out_has("step 20 on 4 ranks")) << job.err();
-  kill(process_of(job, 3), SIGKILL);
+  kill_rank(job, 3);
   EXPECT_TRUE(go_on(job, 4, 2)) << job.out() << job.err();
   kill(agent_of(spaces.address(1)), SIGKILL);
   EXPECT_TRUE(go_on(job, 4, 3)) << job.out() << job.err();
