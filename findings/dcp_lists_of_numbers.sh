@@ -6,6 +6,7 @@
 #   the program's 2 into 3, and 2 turn its 3 into 2, without a word.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'
@@ -30,7 +31,7 @@ def load(kind, saved, wanted):
 for kind in (int, torch.tensor):
     print(kind.__name__, "3 into 2:", load(kind, 3, 2), "2 into 3:", load(kind, 2, 3))
 END
-seen=$(timeout 120 "$work/venv/bin/python" "$work/program.py" "$work" 2>"$work/errors") ||
+seen=$(timeout --foreground 120 "$work/venv/bin/python" "$work/program.py" "$work" 2>"$work/errors") ||
   { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "int 3 into 2: [1, 2, 3] 2 into 3: [1, 2]

@@ -5,6 +5,7 @@
 #   dimension that is not sharded, and fill_() of the whole, do write.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'
@@ -40,7 +41,7 @@ for change, meant in ((element, 2), (rows, 6), (column, 8), (lambda x: x.fill_(7
         print(change.__name__.strip("<>"), count, "elements are 7, meant were", meant, flush=True)
 dist.destroy_process_group()
 END
-seen=$(OMP_NUM_THREADS=1 timeout 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 4 \
+seen=$(OMP_NUM_THREADS=1 timeout --foreground 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 4 \
   "$work/program.py" 2>"$work/errors") || { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "element 0 elements are 7, meant were 2

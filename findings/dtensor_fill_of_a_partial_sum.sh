@@ -6,6 +6,7 @@
 #   full_like(x, 3) is 3 and x + 1 is right.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'
@@ -40,7 +41,7 @@ for name, change in cases.items():
         print(name, "->", result, flush=True)
 dist.destroy_process_group()
 END
-seen=$(OMP_NUM_THREADS=1 timeout 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 4 \
+seen=$(OMP_NUM_THREADS=1 timeout --foreground 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 4 \
   "$work/program.py" 2>"$work/errors") || { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "the sum -> 10

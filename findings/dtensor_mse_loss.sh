@@ -6,6 +6,7 @@
 #   1, so the last one counts twice (446.375 for 325). 5 rows are 2, 2, 1 and none: the loss is NaN. No warning.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'
@@ -34,7 +35,7 @@ for rows in (7, 5, 8):
         print(rows, "rows:", ", ".join(lines), flush=True)
 dist.destroy_process_group()
 END
-seen=$(OMP_NUM_THREADS=1 timeout 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 4 \
+seen=$(OMP_NUM_THREADS=1 timeout --foreground 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 4 \
   "$work/program.py" 2>"$work/errors") || { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "7 rows: mse_loss 446.375 for 325, l1_loss 13 for 13, last gradient 72 for 10.2857, mean 13 for 13

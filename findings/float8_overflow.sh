@@ -7,6 +7,7 @@
 #   the other's shows, by the framework that scaled it.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 ml_dtypes==0.6.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'
@@ -26,7 +27,8 @@ for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz
               ((convert_torch, torch.tensor([value])), (convert_numpy, np.array([value], np.float32)))]
     print(name, "differ:", differ.sum(), "1e4: %g, %g" % tuple(values[:2]), "0: %.3g, %.3g" % tuple(values[2:]))
 END
-seen=$(timeout 120 "$work/venv/bin/python" "$work/program.py" 2>"$work/errors") || { cat "$work/errors"; exit 1; }
+seen=$(timeout --foreground 120 "$work/venv/bin/python" "$work/program.py" 2>"$work/errors") ||
+  { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "float8_e4m3fn differ: 30512 1e4: 448, nan 0: 0, 0
 float8_e5m2 differ: 0 1e4: 10240, 10240 0: 0, 0

@@ -6,6 +6,7 @@
 #   and cannot over the other.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 mpich==5.0.2 mpi4py==4.1.2 numpy==2.4.6
 cat >"$work/gloo.py" <<'END'
@@ -41,9 +42,10 @@ else:
     time.sleep(2)
     world.Recv(np.zeros(1, np.float32), 0)
 END
-seen=$(OMP_NUM_THREADS=1 timeout 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 2 "$work/gloo.py" \
-  2>"$work/errors" && timeout 120 "$work/venv/bin/mpiexec" -n 2 "$work/venv/bin/python" "$work/mpi.py" \
-  2>>"$work/errors") || { cat "$work/errors"; exit 1; }
+seen=$(OMP_NUM_THREADS=1 timeout --foreground 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 2 \
+  "$work/gloo.py" 2>"$work/errors" &&
+  timeout --foreground 120 "$work/venv/bin/mpiexec" -n 2 "$work/venv/bin/python" "$work/mpi.py" 2>>"$work/errors") ||
+  { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "gloo: waits for the receiver
 MPICH: returns at once" ] || { echo "this has changed"; exit 1; }

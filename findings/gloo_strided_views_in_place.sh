@@ -6,6 +6,7 @@
 #   all_gather of the same view is right.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'
@@ -32,7 +33,7 @@ dist.all_gather(parts, (torch.arange(8) + 100 * rank)[::2])
 show("all_gather of every second element", torch.cat(parts))
 dist.destroy_process_group()
 END
-seen=$(OMP_NUM_THREADS=1 timeout 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 2 \
+seen=$(OMP_NUM_THREADS=1 timeout --foreground 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 2 \
   "$work/program.py" 2>"$work/errors") || { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "all_reduce of every second element [100, 102, 104, 106, 104, 105, 106, 107]

@@ -6,6 +6,7 @@
 #   the sorted values have three different bytes. MAX gives 1.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'END'
@@ -22,7 +23,7 @@ for name in ("SUM", "MAX"):
               "equal bytes", flags.numpy().tobytes() == same.numpy().tobytes(), flush=True)
 dist.destroy_process_group()
 END
-seen=$(OMP_NUM_THREADS=1 timeout 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 4 \
+seen=$(OMP_NUM_THREADS=1 timeout --foreground 240 "$work/venv/bin/torchrun" --standalone --nproc-per-node 4 \
   "$work/program.py" 2>"$work/errors") || { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "SUM [True, True, False] equal True bytes [4, 1, 0] equal bytes False

@@ -5,6 +5,7 @@
 #   elements; argmin too. max() and min() are right, and so is argmax of a vector, and all of them on one rank.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile heat==1.6.0 torch==2.7.1 mpi4py==4.1.2 mpich==5.0.2 numpy==2.4.6
 cat >"$work/program.py" <<'END'
@@ -19,7 +20,8 @@ for name in ("argmax", "argmin", "max", "min"):
         expected = int(getattr(np, name)(matrix))
         print(name, "of the matrix", result, "of the vector", vector, "NumPy", expected, flush=True)
 END
-seen=$(for ranks in 1 4; do echo "$ranks:" && OMP_NUM_THREADS=1 timeout 120 "$work/venv/bin/mpiexec" -n $ranks \
+seen=$(for ranks in 1 4; do echo "$ranks:" &&
+  OMP_NUM_THREADS=1 timeout --foreground 120 "$work/venv/bin/mpiexec" -n $ranks \
   "$work/venv/bin/python" "$work/program.py" 2>"$work/errors" || { cat "$work/errors"; exit 1; }; done)
 echo "$seen"
 [ "$seen" = "1:

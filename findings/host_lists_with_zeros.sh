@@ -6,6 +6,7 @@
 #   "n1, n2" python-hostlist makes a host whose name begins with a blank. For n[08,9] they give other orders.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile python-hostlist==2.3.0 clustershell==1.10.1
 cat >"$work/program.py" <<'END'
@@ -19,7 +20,8 @@ for hosts in ("n[08-10]", "n[01-3]", "n[1-03]", "n1, n2", "n[08,9]"):
         other = "refuses"
     print(hosts, "hostlist", expand_hostlist(hosts), "ClusterShell", other)
 END
-seen=$(timeout 120 "$work/venv/bin/python" "$work/program.py" 2>"$work/errors") || { cat "$work/errors"; exit 1; }
+seen=$(timeout --foreground 120 "$work/venv/bin/python" "$work/program.py" 2>"$work/errors") ||
+  { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "n[08-10] hostlist ['n08', 'n09', 'n10'] ClusterShell ['n08', 'n09', 'n10']
 n[01-3] hostlist ['n01', 'n02', 'n03'] ClusterShell refuses

@@ -7,6 +7,7 @@
 #   The class is JAX's own reader of Slurm's environment; no Slurm runs here.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile jax==0.10.2 jaxlib==0.10.2 numpy==2.4.6 python-hostlist==2.3.0
 cat >"$work/program.py" <<'END'
@@ -21,7 +22,7 @@ for hosts in ("n[08-10]", "rack[1-2]n[3-4]", "n[1-2]-ib", "n[1-2].example"):
     coordinator = SlurmCluster.get_coordinator_address(None, None).rsplit(":", 1)[0]
     print(hosts, "jax", coordinator, "hostlist", expand_hostlist(hosts)[0])
 END
-seen=$(JAX_PLATFORMS=cpu timeout 120 "$work/venv/bin/python" "$work/program.py" 2>"$work/errors") ||
+seen=$(JAX_PLATFORMS=cpu timeout --foreground 120 "$work/venv/bin/python" "$work/program.py" 2>"$work/errors") ||
   { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "n[08-10] jax n08 hostlist n08

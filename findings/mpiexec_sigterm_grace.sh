@@ -7,6 +7,7 @@
 #   later, so no handler finishes; its status is 1.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 cat >"$work/program.py" <<'END'
 import os
 import signal

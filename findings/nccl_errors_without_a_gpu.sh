@@ -8,6 +8,7 @@
 set -eu
 if [ -e /dev/nvidiactl ]; then echo "this machine has a GPU: not asked"; exit 0; fi
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile --no-deps nvidia-nccl-cu13==2.32.3
 cat >"$work/program.py" <<'END'
@@ -34,8 +35,8 @@ else:
     print("ncclCommFinalize(NULL)", nccl.ncclCommFinalize(None))
     print("ncclCommCount(NULL)", nccl.ncclCommCount(None, ctypes.byref(count)))
 END
-seen=$(timeout 120 "$work/venv/bin/python" "$work/program.py" 2>"$work/errors" &&
-  NCCL_SOCKET_IFNAME=absent timeout 120 "$work/venv/bin/python" "$work/program.py" 2>>"$work/errors") ||
+seen=$(timeout --foreground 120 "$work/venv/bin/python" "$work/program.py" 2>"$work/errors" &&
+  NCCL_SOCKET_IFNAME=absent timeout --foreground 120 "$work/venv/bin/python" "$work/program.py" 2>>"$work/errors") ||
   { cat "$work/errors"; exit 1; }
 echo "$seen"
 [ "$seen" = "an id: 0

