@@ -9,8 +9,13 @@ import pathlib
 import sys
 import time
 
-from libraries import LIBRARIES, Missing
+from engines import DeepSpeed, Vllm
+from libraries import Gloo, Jax, Missing, Mlx, Mpi, Tutti
+from oneccl import OneCcl
 from questions import QUESTIONS, short
+
+LIBRARIES = {"mpich": Mpi, "openmpi": Mpi, "intelmpi": Mpi, "oneccl": OneCcl, "gloo": Gloo, "jax": Jax, "mlx": Mlx,
+             "deepspeed": DeepSpeed, "vllm": Vllm, "tutti": Tutti}
 
 
 def all_done(folder, ranks):

