@@ -22,7 +22,7 @@ WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-long test-python wheels wheels-again wheel-arm fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-ptx test-ssh test-asan test-tsan bench compare docs format check-format \
-        install deb test-deb clean packages test-packages wheel-tools gpu-bundle
+        install deb test-deb clean packages test-packages wheel-tools gpu-bundle site check-site
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES); builds nothing else"
@@ -52,6 +52,8 @@ help:
 	@echo "make deb           the Debian packages, in build/deb (docs/packages.md)"
 	@echo "make test-deb      tries them in a clean Debian 12 (downloads 250 MB of packages; needs root)"
 	@echo "make docs          write docs/settings.md from the table of settings, and the numbers of docs/reading.md"
+	@echo "make site          the documentation as a site, in build/site/html (downloads Sphinx: 30 MB)"
+	@echo "make check-site    the same, with every link tried, and each page looked at in Chromium (installed where it can be: 400 MB)"
 	@echo "make format        clang-format everything; make check-format only looks"
 	@echo "make clean         remove the build folders"
 	@echo "TRAIN='--tp 2'     what 'make train' trains (default: $(TRAIN)); 'build/bin/train --help' has all of it"
@@ -250,6 +252,18 @@ docs: packages build/build.ninja
 	@cmake --build --preset release -j $(JOBS) --target tutti_command tutti-settings
 	build/bin/tutti settings --markdown > docs/settings.md
 	@cmake -DROOT=$(CURDIR) -DWRITE=ON -P tests/docs/reading.cmake
+
+# From docs/, README and the public headers; with the Python reference where the package was built. A minute or two.
+SITE_PYTHON = build/venv-site/bin/python
+site:
+	@docs/site/environment.sh build/venv-site
+	@$(SITE_PYTHON) docs/site/stage.py . build/site/pages --stub build/python/tutti/_tutti.pyi
+	@$(SITE_PYTHON) -m sphinx -q -a -W --keep-going -c docs/site build/site/pages build/site/html
+	@echo "site: build/site/html/index.html"
+check-site: site
+	@cmake/packages.sh site || true
+	@$(SITE_PYTHON) docs/site/check.py build/site/html
+	@$(SITE_PYTHON) docs/site/browse.py build/site/html
 
 build-gpu/build.ninja: | packages
 	cmake --preset gpu
