@@ -1,12 +1,11 @@
-"""Runs the code blocks of pages, as a reader would: blocks.py PAGE... --root ROOT --build BUILD [--python PYTHON] [--long]
+"""Runs the code blocks of pages, as a reader would: blocks.py PAGE... --root ROOT --build BUILD [--python PYTHON]
 
-The blocks of a page run in its order, in one empty folder that has `build` and `examples` as a clone does, with an installed
-Tutti: `tutti` and the *_perf programs in the path, headers, libraries and pkg-config's files in a prefix. A block is
-indented by four spaces, or fenced. A comment of HTML before it says what it is:
+The blocks of a page run in its order, in one empty folder that has `build`, `examples` and `docs` as a clone does, with a Tutti
+that was installed from the build, by the variables that the tutorial sets. A block is indented by four spaces, or
+fenced. A comment of HTML before it says what it is:
 
     <!-- run -->             commands. This is also what an indented block without a comment is
     <!-- needs: X -->        commands that run where X is: root, python, torch, nccl (Tutti's), or a program in the path
-    <!-- long -->            commands that run with --long alone
     <!-- fails: N -->        commands that end with status N
     <!-- file: NAME -->      a program, written to that file; commands that follow compile or run it
     <!-- compiles: LIBRARY -->   a part of a program in C++: it is compiled against that library, and not linked
@@ -20,12 +19,13 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-COMMENT = re.compile(r"<!-- (run|needs|long|fails|file|compiles|not run)(?:: *(.*?))? -->$")
+COMMENT = re.compile(r"<!-- (run|needs|fails|file|compiles|not run)(?:: *(.*?))? -->$")
 
 
 class Block:
@@ -65,29 +65,17 @@ class Runner:
         build, root = options.build.resolve(), options.root.resolve()
         for name, target in (("build", build), ("examples", root / "examples"), ("docs", root / "docs")):
             (folder / name).symlink_to(target)
-        prefix = folder / ".prefix"
-        (prefix / "lib/pkgconfig").mkdir(parents=True)
-        (prefix / "lib/tutti").mkdir()
-        (prefix / "include").mkdir()
-        (prefix / "include/tutti").mkdir()
-        for entry in (build / "include/tutti").iterdir():
-            (prefix / "include/tutti" / entry.name).symlink_to(entry.resolve())
-        (prefix / "include/tutti/nccl").symlink_to(root / "bindings/nccl")
-        for library in build.glob("lib/libtutti*.so*"):
-            (prefix / "lib" / library.name).symlink_to(library)
-        for library in build.glob("lib/libnccl.so*"):
-            (prefix / "lib/tutti" / library.name).symlink_to(library)
-        for file in build.glob("*.pc"):
-            shutil.copy(file, prefix / "lib/pkgconfig")
+        prefix = folder / ".installed"
+        subprocess.run(["cmake", "--install", build, "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
+        libraries = next(prefix.glob("**/pkgconfig")).parent
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_")} | {
-            "PATH": f"{build / 'bin'}:{os.environ['PATH']}",
-            "PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig"),
-            "LD_LIBRARY_PATH": str(prefix / "lib"),
+            "PATH": f"{prefix / 'bin'}:{os.environ['PATH']}",
+            "PKG_CONFIG_PATH": str(libraries / "pkgconfig"),
+            "LD_LIBRARY_PATH": str(libraries),
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        (prefix / "bin").mkdir()
+        self.nccl = (libraries / "tutti/libnccl.so").exists()
         (prefix / "bin/ninja").write_text("#!/bin/sh\n")  # what pages build by it is there
         (prefix / "bin/ninja").chmod(0o755)
-        self.environment["PATH"] = f"{prefix / 'bin'}:{self.environment['PATH']}"
         self.python = options.python and (build / "python/tutti").exists() and list(build.glob("python/tutti/_tutti*.so"))
         if self.python:
             (prefix / "bin/python").write_text(f'#!/bin/sh\nexec "{options.python}" "$@"\n')
@@ -95,11 +83,10 @@ class Runner:
             self.environment["PYTHONPATH"] = str(build / "python")
 
     def has(self, need):
-        if need == "root":
-            return os.geteuid() == 0 and subprocess.run(["ip", "netns", "add", f"blocks{os.getpid()}"], capture_output=True).returncode == 0 \
-                and subprocess.run(["ip", "netns", "del", f"blocks{os.getpid()}"], capture_output=True).returncode == 0
+        if need == "root":  # and what it may do here
+            return os.geteuid() == 0 and self.shell("ip netns add blocks$$ && ip netns del blocks$$").returncode == 0
         if need == "nccl":
-            return any((self.folder / ".prefix/lib/tutti").iterdir())
+            return self.nccl
         if need == "python":
             return bool(self.python)
         if need == "torch":
@@ -107,8 +94,17 @@ class Runner:
         return shutil.which(need, path=self.environment["PATH"]) is not None
 
     def shell(self, text):
-        return subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=self.folder, env=self.environment, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=self.options.timeout)
+        """Runs commands in a session of their own, of which nothing is left."""
+        started = subprocess.Popen(["bash", "-euo", "pipefail", "-c", text], cwd=self.folder, env=self.environment, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   start_new_session=True)
+        try:
+            output, _ = started.communicate(timeout=self.options.timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)
+            output, _ = started.communicate()
+            output += f"not over after {self.options.timeout} s\n"
+        return subprocess.CompletedProcess(text, started.returncode, output)
 
     def commands(self, block):
         """What is wrong with the commands of a block; none: nothing."""
@@ -117,10 +113,7 @@ class Runner:
             wanted = [line for line in lines if not line.startswith("$ ") and line.strip() not in ("", "...")]
             lines = [line[2:] for line in lines if line.startswith("$ ")]
         status = int(block.value) if block.kind == "fails" else 0
-        try:
-            ended = self.shell("\n".join(lines))
-        except subprocess.TimeoutExpired as error:
-            return f"not over after {self.options.timeout} s:\n{error.stdout or ''}"
+        ended = self.shell("\n".join(lines))
         output = [re.sub(r"\s+", " ", line).strip() for line in ended.stdout.splitlines()]
         missing = [line for line in wanted if re.sub(r"\s+", " ", line).strip() not in output]
         if ended.returncode != status:
@@ -151,9 +144,6 @@ class Runner:
         if block.kind == "needs" and not self.has(block.value):
             self.lacking[block.value] = self.lacking.get(block.value, 0) + 1
             return None
-        if block.kind == "long" and not self.options.long:
-            self.lacking["--long"] = self.lacking.get("--long", 0) + 1
-            return None
         self.counts["run"] += 1
         return self.commands(block)
 
@@ -164,7 +154,6 @@ def main():
     arguments.add_argument("--root", type=Path, required=True)
     arguments.add_argument("--build", type=Path, required=True)
     arguments.add_argument("--python", help="with which the Python package was built")
-    arguments.add_argument("--long", action="store_true", help="also the blocks that take long")
     arguments.add_argument("--timeout", type=float, default=60, help="seconds for a block")
     options = arguments.parse_args()
     wrong = []

@@ -1,0 +1,81 @@
+"""Pages with one fault each, in which blocks.py has to find it: blocks_mutants.py ROOT BUILD
+
+The page without a fault passes.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PAGE = """# A page
+
+<!-- file: a.cpp -->
+
+```cpp
+#include <tutti/tutti.h>
+int main() { return tutti::kDataTypes; }
+```
+
+<!-- compiles: tutti -->
+
+```cpp
+#include <tutti/tutti.h>
+void f(tutti::Communicator& comm) { comm.barrier(); }
+```
+
+Text.
+
+    $ cat a.cpp
+    int main() { return tutti::kDataTypes; }
+    ...
+
+<!-- fails: 3 -->
+
+    exit 3
+
+<!-- needs: a-program-that-is-nowhere -->
+
+    false
+
+<!-- not run: it would fail -->
+
+    false
+"""
+# What is replaced, by what, and a word of what blocks.py says then.
+MUTANTS = [
+    ("exit 3", "exit 0", "status 0, expected 3"),
+    ("a-program-that-is-nowhere", "sh", "status 1"),
+    ("    int main() { return", "    int main() { returns", "the output lacks"),
+    ("comm.barrier()", "comm.barriers()", "barriers"),
+    ("<!-- compiles: tutti -->", "", "has to say what this block is"),
+    ("not run: it would fail", "not run: x", "needs a reason"),
+    ("<!-- not run: it would fail -->", "", "status 1"),
+    ("<!-- file: a.cpp -->", "<!-- file: b.cpp -->", "status 1"),
+    ("exit 3", "sleep 100", "not over after"),
+]
+
+
+def run(text, root, build):
+    with tempfile.NamedTemporaryFile("w", suffix=".md") as page:
+        page.write(text)
+        page.flush()
+        return subprocess.run([sys.executable, Path(__file__).with_name("blocks.py"), page.name, "--root", root, "--build", build,
+                               "--timeout", "20" if "sleep" not in text else "2"], capture_output=True, text=True)
+
+
+def main():
+    root, build = sys.argv[1:]
+    ended = run(PAGE, root, build)
+    if ended.returncode or "as they need a-program" not in ended.stdout:
+        sys.exit(f"the page without a fault does not pass:\n{ended.stdout}{ended.stderr}")
+    for before, after, says in MUTANTS:
+        if PAGE.count(before) != 1:
+            sys.exit(f"{before} is not in the page once")
+        ended = run(PAGE.replace(before, after), root, build)
+        if ended.returncode == 0 or says not in ended.stderr:
+            sys.exit(f"{before} -> {after}: not found:\n{ended.stdout}{ended.stderr}")
+    print(f"{len(MUTANTS)} faults were found")
+
+
+main()
