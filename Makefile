@@ -257,7 +257,7 @@ docs: packages build/build.ninja
 SITE_PYTHON = build/venv-site/bin/python
 site:
 	@docs/site/environment.sh build/venv-site
-	@$(SITE_PYTHON) docs/site/stage.py . build/site/pages --stub build/python/tutti/_tutti.pyi
+	@$(SITE_PYTHON) -B docs/site/stage.py . build/site/pages --stub build/python/tutti/_tutti.pyi
 	@$(SITE_PYTHON) -m sphinx -q -a -W --keep-going -c docs/site build/site/pages build/site/html
 	@echo "site: build/site/html/index.html"
 check-site: site

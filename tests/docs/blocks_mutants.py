@@ -38,6 +38,8 @@ Text.
 
     false
 
+More text.
+
 <!-- not run: it would fail -->
 
     false
