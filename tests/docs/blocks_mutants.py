@@ -20,8 +20,8 @@ int main() { return tutti::kDataTypes; }
 <!-- compiles: tutti -->
 
 ```cpp
-#include <tutti/tutti.h>
-void f(tutti::Communicator& comm) { comm.barrier(); }
+#include <tutti/core/types.h>
+static_assert(tutti::size_of(tutti::DataType::int8) == 1);
 ```
 
 Text.
@@ -49,7 +49,7 @@ MUTANTS = [
     ("exit 3", "exit 0", "status 0, expected 3"),
     ("a-program-that-is-nowhere", "sh", "status 1"),
     ("    int main() { return", "    int main() { returns", "the output lacks"),
-    ("comm.barrier()", "comm.barriers()", "barriers"),
+    ("int8) == 1", "int8) == 2", "static assertion failed"),
     ("<!-- compiles: tutti -->", "", "has to say what this block is"),
     ("not run: it would fail", "not run: x", "needs a reason"),
     ("<!-- not run: it would fail -->", "", "status 1"),
