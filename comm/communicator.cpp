@@ -110,14 +110,10 @@ std::string Communicator::transports() const { return impl().group->transports()
 void Communicator::run(const Call& call) try {
   Impl& i = impl();
   i.check_process();
-  if (group_is_open()) {
-    i.or_tell([&] { i.check(call); });
-    return keep_for_group(i, call);
-  }
-  if (i.has_started()) return i.run_started(call);
-  // A kernel's failure is the cause of what follows from it, also where nobody has looked yet.
-  if (i.team) i.team->note_failure(*i.group);
-  i.run_now(call);
+  if (!group_is_open()) return i.run(call);
+  const Impl::Turn turn(i);
+  i.or_tell([&] { i.check(call); });
+  keep_for_group(i, call);
 } catch (const std::bad_alloc& e) {
   throw as_error(e);
 }
@@ -125,9 +121,12 @@ void Communicator::run(const Call& call) try {
 void Communicator::run(const Call& call, void* stream) try {
   Impl& i = impl();
   i.check_process();
-  check_on_device(i, call);
-  if (group_is_open()) return keep_for_group(i, call, stream);
-  i.or_tell([&] { i.check_not_to_itself(call); });
+  {
+    const Impl::Turn turn(i);
+    check_on_device(i, call);
+    if (group_is_open()) return keep_for_group(i, call, stream);
+    i.or_tell([&] { i.check_not_to_itself(call); });
+  }
   const DeviceCallOn one{&i, &call, stream};
   run_on_device({&one, 1});
 } catch (const std::bad_alloc& e) {
@@ -136,6 +135,8 @@ void Communicator::run(const Call& call, void* stream) try {
 
 Future Communicator::start(const Call& call) try {
   Impl& i = impl();
+  i.check_process();
+  const auto turn = i.turn_to_start();
   i.or_tell([&] {
     i.check(call);
     i.check_not_to_itself(call);
@@ -144,7 +145,6 @@ Future Communicator::start(const Call& call) try {
     throw Error(ErrorCode::invalid_usage,
                 "start() inside of a group(): calls of a group are blocking ones");
   }
-  i.check_only_caller();
   return Future(i.started_calls().start(call));
 } catch (const std::bad_alloc& e) {
   throw as_error(e);
@@ -254,7 +254,6 @@ Communicator Communicator::split(int color, int key, const Options& options) try
   Impl& i = impl();
   refuse_to_meet("split()");
   i.or_tell([&] { options.check(); });
-  i.wait_for_started();
   struct Entry {
     std::int64_t color, key;
     std::uint64_t segment;
@@ -263,17 +262,18 @@ Communicator Communicator::split(int color, int key, const Options& options) try
   std::random_device random;
   const Entry mine{color, key, static_cast<std::uint64_t>(random()) << 32 | random()};
   std::vector<Entry> all(static_cast<std::size_t>(size()));
+  const Impl::Turn turn = i.turn_alone();
   // The same on all ranks of this color, also where it turns out here alone that there will be
   // none.
   const std::uint64_t id =
       mix(mix(i.group->id(), ++i.splits), static_cast<std::uint64_t>(static_cast<unsigned>(color)));
   try {
-    run({.collective = Collective::all_gather,
-         .in = &mine,
-         .out = all.data(),
-         .count = sizeof(Entry),
-         .type = DataType::uint8,
-         .label = Signature::kSplit});
+    i.run_in_turn({.collective = Collective::all_gather,
+                   .in = &mine,
+                   .out = all.data(),
+                   .count = sizeof(Entry),
+                   .type = DataType::uint8,
+                   .label = Signature::kSplit});
   } catch (const Error& e) {
     i.group->refuse(id, e.code() == ErrorCode::peer_lost ? e.rank() : -1);
     throw;
@@ -325,7 +325,7 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
                             "call shrink()",
                             rank()));
   }
-  i.wait_for_started();
+  const Impl::Turn turn = i.turn_alone();
   Shrinking shrinking = Shrinking::without(excluded, size());
   const std::vector<int>& survivors = shrinking.survivors;
   if (options.quorum && !shrinking.is_quorum()) {
@@ -364,8 +364,7 @@ Communicator Communicator::shrink(std::span<const int> excluded, const Options& 
 
 void Communicator::use_plan(std::string_view text) try {
   Impl& i = impl();
-  i.check_process();
-  i.wait_for_started();
+  const Impl::Turn turn = i.turn_alone();
   std::unique_ptr<ReadyPlan> ready = i.plans.prove(text);
   // The links that lead here: where there is no memory for them, that is better known now.
   for (const auto& lane : ready->plan.lanes) {
@@ -401,15 +400,18 @@ void Communicator::abort(std::string_view reason) {
 }
 
 void Communicator::destroy() {
-  if (impl_ && !impl_->group->is_inherited()) impl_->check_only_caller();
+  if (impl_ && !impl_->group->is_inherited() && impl_->has_callers()) {
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("rank {}: destroy() while another thread is in a call of this "
+                            "communicator: wait for its end, or abort() first",
+                            impl_->group->rank()));
+  }
   leave();
 }
 
 void Communicator::leave() noexcept {
   if (!impl_) return;
-  if (!impl_->end_caller("destroys the communicator")) {
-    return abandon(std::shared_ptr<Impl>(std::move(impl_)));
-  }
+  if (!impl_->end_callers()) return abandon(std::shared_ptr<Impl>(std::move(impl_)));
   if (group_is_open()) return leave_after_group(std::move(impl_));
   // A callback may have the last hold of it, but cannot wait.
   if (impl_->started && is_engine_thread() && !impl_->group->is_inherited()) {

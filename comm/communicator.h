@@ -9,14 +9,16 @@
 // in-place offset, see each function) means in place; any other overlap is an error. A call with
 // count 0 is legal and moves nothing. Every function throws tutti::Error.
 //
-// Threading: one thread at a time calls a communicator, except abort(), error() and wake(), which
-// any thread may call at any time. A thread that calls while another one is in a blocking call gets
-// invalid_usage, and the other one goes on; of two that begin in the same moment, neither may see
-// the other. Threads that share a communicator start() their calls, one at a time, and wait for the
-// futures side by side (or see run_or_start()). So a thread that waits in a collective does not
-// hold up the messages of another thread. Different communicators are independent. All ranks call
-// the operations of a communicator in the same order. A child of fork() cannot use its parent's
-// communicators, and does not disturb them.
+// Threading: any thread may call any communicator at any time. The calls of a communicator take
+// turns, in the order in which the threads come; as with MPI, all ranks make its collectives in the
+// same order. A call that has to wait for other ranks while another thread wants its turn goes on
+// beside that one's, on the rank's engine (start()). So a thread that waits in a collective does
+// not hold up the messages of another thread. split(), shrink(), window(), use_plan(),
+// release_memory() and calls on GPU memory keep their turns to their ends. abort() and error() need
+// no turn, so abort() ends what other threads wait for. No thread may be in a call of a
+// communicator, or come to one, when another moves or destroys it. A signal's handler that calls
+// the communicator in which its thread is gets invalid_usage. A child of fork() cannot use its
+// parent's communicators, and does not disturb them.
 //
 // Waiting: a blocking call waits for late ranks without limit (they are reported after
 // Options::report_after) unless Options::timeout is set. A rank that dies fails the call on all
@@ -240,17 +242,10 @@ class Communicator : public TypedCalls<Communicator> {
 
   void barrier();
 
-  /// Runs `call` on this thread. While a started call of this communicator is under way, it runs
-  /// beside that one, in the order that start() describes. So a blocking send does not wait for a
-  /// started all_reduce, nor a barrier for a started recv.
+  /// Runs `call` to its end. While a started call of this communicator is under way, it runs beside
+  /// that one, in the order that start() describes. So a blocking send does not wait for a started
+  /// all_reduce, nor a barrier for a started recv.
   void run(const Call& call);
-  /// As run(), for threads that share a communicator and take turns to call it under a lock of
-  /// their own. If the call has to wait while `wanted` is not 0, it becomes a started call, and the
-  /// function returns its future; wait for it without the lock. Otherwise the call is over on
-  /// return, and the future is empty. A thread that wants its turn increments `wanted` and calls
-  /// wake().
-  Future run_or_start(const Call& call, const std::atomic<int>& wanted);
-  void wake() const;
   /// Puts `call` on a stream (a cudaStream_t) of the GPU that has its buffers, and returns. On
   /// whatever streams they are, a rank's collectives keep the order of the calls, and so do its
   /// messages to one peer and from one. A graph may capture the call; then this holds in the graph.

@@ -23,6 +23,7 @@ struct ConditionCall {
   ConditionCall(const ConditionCall&) = delete;
   ConditionCall& operator=(const ConditionCall&) = delete;
 
+  const Call call;  // none
   const std::unique_ptr<Condition> condition;
   Operation operation;
   Binding binding;

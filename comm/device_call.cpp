@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <list>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -202,8 +204,12 @@ void check_on_device(Communicator::Impl& impl, const Call& call) {
 void run_on_device(std::span<const DeviceCallOn> calls) {
   std::vector<TeamCalls> teams;  // as the user named them, which other processes do alike
   std::size_t rounds = 0;
+  // In the order of their addresses, as two threads may take some of the same.
+  std::set<Communicator::Impl*> impls;
+  for (const DeviceCallOn& c : calls) impls.insert(c.impl);
+  std::list<Communicator::Impl::Turn> turns;
+  for (Communicator::Impl* const impl : impls) turns.push_back(impl->turn_alone());
   for (const DeviceCallOn& c : calls) {
-    c.impl->wait_for_started();
     number(c);
     const RankGroup& group = *c.impl->group;
     if (moves_nothing(*c.call, buffer_sizes(*c.call, group.rank(), group.size()))) continue;

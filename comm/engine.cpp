@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/impl.h"
 #include "comm/started_calls.h"
 #include "core/background.h"
 #include "core/wait.h"
@@ -57,7 +58,8 @@ void Engine::start(StartedCalls& calls, std::shared_ptr<StartedCall> call) {
   {
     const std::lock_guard lock(mutex_);
     calls.inbox_.push_back(std::move(call));
-    calls.idle_.store(false, std::memory_order_relaxed);
+    // release: `calls` is seen by those that see this.
+    calls.impl_.engine_runs.store(true, std::memory_order_release);
     if (!ring_doorbells()) return;
   }
   changed_.notify_one();  // without the lock, which it takes first
@@ -134,7 +136,7 @@ void Engine::settle(StartedCalls& calls) {
   if (!calls.inbox_.empty()) return;
   leaving = std::move(calls.leaving_);
   // From here on a waiting thread may destroy `calls`.
-  calls.idle_.store(true, std::memory_order_release);
+  calls.impl_.engine_runs.store(false, std::memory_order_release);
   settled_.notify_all();
 }
 

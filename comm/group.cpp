@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <list>
 #include <map>
@@ -15,15 +16,12 @@
 #include <utility>
 #include <vector>
 
+#include "comm/callers.h"
 #include "comm/device_call.h"
 #include "comm/impl.h"
 #include "comm/kept_call.h"
-#include "comm/series.h"
-#include "comm/started_calls.h"
 #include "comm/window_impl.h"
 #include "core/as_error.h"
-#include "core/background.h"
-#include "core/wait.h"
 
 namespace tutti {
 namespace {
@@ -55,20 +53,6 @@ OpenGroup& open_group() {
   thread_local OpenGroup g;
   return g;
 }
-
-/// What a group has of a series, in the group's memory.
-class ListedSeries final : public Series {
- public:
-  ListedSeries(Communicator::Impl& impl, SeriesKey key, std::pmr::memory_resource* memory)
-      : Series(impl, key), calls_(memory) {}
-  void add(const Call& call) { calls_.push_back(&call); }
-
- private:
-  const Call* next_call() override { return at_ < calls_.size() ? calls_[at_++] : nullptr; }
-
-  std::pmr::vector<const Call*> calls_;
-  std::size_t at_ = 0;
-};
 
 /// A rank's messages to itself have to be in one group, or they would wait for ever.
 template <class Kepts>
@@ -135,57 +119,6 @@ void fail_all(const std::vector<Kept>& calls, const Error& error) {
   for (RankGroup* const group : all) group->wait_until_untouched();
 }
 
-/// Runs `calls` on this thread.
-void run_here(const std::vector<Kept>& calls) {
-  // A few calls need no memory of the heap, which takes as long as a short message.
-  std::array<std::byte, 4096> room;
-  std::pmr::monotonic_buffer_resource memory(room.data(), room.size());
-  std::pmr::map<std::pair<Communicator::Impl*, SeriesKey>, ListedSeries> series(&memory);
-  for (const Kept& k : calls) {
-    const SeriesKey key =
-        k.condition ? SeriesKey{-1, false, k.condition.get()} : SeriesKey::of(k.call());
-    series.try_emplace({k.impl, key}, *k.impl, key, &memory).first->second.add(k.call());
-  }
-  std::pmr::vector<Job*> jobs(&memory);
-  for (auto& [key, s] : series) {
-    if (s.start_first()) jobs.push_back(&s);
-  }
-  if (!jobs.empty()) run_to_completion(jobs);
-  for (const Kept& k : calls) {
-    if (!k.condition) continue;
-    if (const auto error = k.condition->condition->error()) throw Error(*error);
-  }
-}
-
-/// Starts `calls`, and waits for them. `futures` has them also where it throws.
-void run_started(const std::vector<Kept>& calls, std::vector<Future>& futures) {
-  refuse_to_block("make a blocking call");
-  for (const Kept& k : calls) {
-    StartedCalls& started = k.impl->started_calls();
-    futures.push_back(Future(k.condition ? started.start(k.condition) : started.start(k.call())));
-  }
-  for (Future& future : futures) {
-    while (!future.wait_for(kMoment)) {
-      for (const Kept& k : calls) {
-        if (must_stop()) k.impl->started_calls().interrupted();
-      }
-      for (const Future& other : futures) {
-        if (const auto error = other.error()) throw Error(*error);
-      }
-    }
-  }
-}
-
-/// Returns when `futures` are over.
-void wait_for_all(std::span<Future> futures) {
-  for (Future& future : futures) {
-    try {
-      future.wait();
-    } catch (const Error&) {  // the group has failed with the first one
-    }
-  }
-}
-
 /// Does what can be done now of calls of windows. The rest of them goes to `calls`.
 void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& calls) {
   for (const KeptOfWindow& k : window_calls) {
@@ -198,40 +131,95 @@ void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& cal
   }
 }
 
-void run_together(std::vector<Kept>& calls, const std::vector<KeptOfWindow>& window_calls) {
-  for (const Kept& k : calls) k.impl->check_process();  // since fork(), perhaps
-  // Where the engine's thread has one of these communicators, it runs the group as well: beside
-  // what was started before.
-  const bool started =
-      std::ranges::any_of(calls, [](const Kept& k) { return k.impl->has_started(); }) ||
-      std::ranges::any_of(window_calls, [](const KeptOfWindow& k) {
-        return !k.window->ended && k.window->comm->has_started();
-      });
-  // Before anything has begun: another thread's call goes on where this throws.
-  std::array<std::byte, 512> room;
-  std::pmr::monotonic_buffer_resource memory(room.data(), room.size());
-  std::pmr::list<Communicator::Impl::OnlyCaller> callers(&memory);
-  const auto call_alone = [&](Communicator::Impl& impl) {
-    const auto is_its = [&](const auto& caller) { return caller.is_of(impl); };
-    if (std::ranges::none_of(callers, is_its)) callers.emplace_back(impl);
-  };
-  if (!started) {
-    for (const Kept& k : calls) call_alone(*k.impl);
+/// The communicators of a group, and this thread's turns at them.
+class TurnsOfGroup {
+ public:
+  TurnsOfGroup(const std::vector<Kept>& calls, const std::vector<KeptOfWindow>& window_calls) {
+    for (const Kept& k : calls) impls_.push_back(k.impl);
     for (const KeptOfWindow& k : window_calls) {
-      if (!k.window->ended) call_alone(*k.window->comm);
+      if (!k.window->ended) impls_.push_back(k.window->comm);
+    }
+    // In the order of their addresses, as two threads may take some of the same.
+    std::ranges::sort(impls_);
+    impls_.erase(std::unique(impls_.begin(), impls_.end()), impls_.end());
+    for (Communicator::Impl* const impl : impls_) turns_.emplace_back(*impl);
+    for (Communicator::Impl* const impl : impls_) wanted_.push_back(&impl->turns.wanted());
+  }
+  TurnsOfGroup(const TurnsOfGroup&) = delete;
+  TurnsOfGroup& operator=(const TurnsOfGroup&) = delete;
+
+  std::span<Communicator::Impl* const> impls() const { return impls_; }
+  Wanted wanted() const { return wanted_; }
+  /// Before this thread waits for the engine's.
+  void end() {
+    for (Communicator::Impl* const impl : impls_) blocked_.emplace_back(*impl);
+    turns_.clear();
+  }
+
+ private:
+  // A few need no memory of the heap, which takes as long as a short message.
+  std::array<std::byte, 1024> room_;
+  std::pmr::monotonic_buffer_resource memory_{room_.data(), room_.size()};
+  std::pmr::vector<Communicator::Impl*> impls_{&memory_};
+  std::pmr::list<Communicator::Impl::Turn> turns_{&memory_};
+  std::pmr::list<Communicator::Impl::Blocked> blocked_{&memory_};
+  std::pmr::vector<const std::atomic<int>*> wanted_{&memory_};
+};
+
+/// Runs `calls` on this thread; what moves to the engine goes to `moved`. Where a communicator has
+/// started calls, all move there.
+void run_calls(const std::vector<Kept>& calls, const TurnsOfGroup& turns,
+               std::vector<Future>& moved) {
+  std::array<std::byte, 4096> room;
+  std::pmr::monotonic_buffer_resource memory(room.data(), room.size());
+  std::pmr::map<std::pair<Communicator::Impl*, SeriesKey>, CallersSeries> all(&memory);
+  std::pmr::list<ListedCall> listed(&memory);
+  for (const Kept& k : calls) {
+    if (k.condition) {
+      const SeriesKey key{-1, false, k.condition.get()};
+      all.try_emplace({k.impl, key}, *k.impl, k.condition)
+          .first->second.add(listed.emplace_back(&k.condition->call));
+    } else {
+      const SeriesKey key = SeriesKey::of(k.call());
+      all.try_emplace({k.impl, key}, *k.impl, key)
+          .first->second.add(listed.emplace_back(&k.call()));
     }
   }
-  std::vector<Future> futures;
+  if (std::ranges::any_of(turns.impls(), &Communicator::Impl::has_started)) {
+    refuse_to_block("make a blocking call");
+    for (auto& [key, series] : all) series.move_to_engine(moved);
+    return;
+  }
+  std::pmr::vector<Job*> jobs(&memory);
+  for (auto& [key, series] : all) {
+    if (series.start_first()) jobs.push_back(&series);
+  }
+  if (!jobs.empty()) run_or_move(jobs, turns.wanted(), moved);
+}
+
+void run_together(std::vector<Kept>& calls, const std::vector<KeptOfWindow>& window_calls) {
+  for (const Kept& k : calls) k.impl->check_process();  // since fork(), perhaps
+  TurnsOfGroup turns(calls, window_calls);
+  std::vector<Future> moved;
   try {
     issue(window_calls, calls);
-    if (started) {
-      run_started(calls, futures);
-    } else {
-      run_here(calls);
+    run_calls(calls, turns, moved);
+    if (!moved.empty()) {
+      turns.end();
+      wait_for_moved(moved, turns.impls());
+    }
+    for (const Kept& k : calls) {
+      if (!k.condition) continue;
+      if (const auto error = k.condition->condition->error()) throw Error(*error);
     }
   } catch (const std::exception& e) {
     fail_all(calls, as_error(e));
-    wait_for_all(futures);
+    for (Future& future : moved) {
+      try {
+        future.wait();
+      } catch (const Error&) {  // the group has failed with the first one
+      }
+    }
     throw;
   }
 }

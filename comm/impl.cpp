@@ -29,6 +29,9 @@ constexpr std::size_t kPulledByCore = std::size_t{64} << 10;
 /// one of so many.
 constexpr std::uint32_t kFirstTimed = 8, kTimedOneOf = 32;
 
+/// With threads that have a turn and do not let go of it, or do not come back.
+constexpr auto kPatience = std::chrono::seconds(5);
+
 WaitPolicy policy_for(const Geometry& geometry, std::size_t ranks_here, const Options& options) {
   WaitPolicy policy;
   const auto cores = static_cast<std::size_t>(std::max<std::uint64_t>(geometry.cores_here, 1));
@@ -80,6 +83,12 @@ Communicator::Impl::Impl(Session session, const Options& o)
             gpu_layouts(geometry.gpus, geometry.hosts), o.algorithm, geometry.windows,
             {geometry.round_once, geometry.invariant}, group->blocks().first_here().findings),
       policy(policy_for(geometry, group->ranks_here().size(), o)),
+      turns(
+          [this] {
+            ring(group->control().doorbell);
+            if (group->network() != nullptr) group->network()->wake();
+          },
+          [] { return is_engine_thread() ? deadline_after(kPatience) : Deadline::max(); }),
       operation(*group, workspace),
       agreement(*group, workspace),
       all_messages(2 * static_cast<std::size_t>(group->size())),
@@ -104,6 +113,10 @@ Communicator::Impl::~Impl() {
     abandon(std::shared_ptr<FarWindows>(std::move(far_windows)));
   } else {
     started.reset();  // before what it uses
+    // Of calls that are over by now.
+    wait_until(
+        deadline_after(kPatience), [&] { return blocked.load(std::memory_order_acquire) == 0; },
+        OnStop::goes_on);
   }
   while (!windows.empty()) windows.back()->end(WindowState::left);
   if (group->is_inherited()) return;
@@ -117,25 +130,29 @@ void Communicator::Impl::throw_inherited() const {
                           group->rank(), group->host_peers().own_pid()));
 }
 
-void Communicator::Impl::throw_second_caller() const {
+void Communicator::Impl::Turn::throw_no_turn() {
   throw Error(ErrorCode::invalid_usage,
-              fmt::format("rank {}: two threads call this communicator at once, but only one may: "
-                          "let them start() their calls, one after the other, or give each a "
-                          "communicator of its own (split())",
-                          group->rank()));
+              "a callback of a Future calls a communicator of which another thread has the turn, "
+              "for long: it makes a communicator or a window of it");
 }
 
-bool Communicator::Impl::end_caller(const char* does) {
-  constexpr auto kPatience = std::chrono::seconds(5);
-  // acquire: pairs with ~OnlyCaller().
-  const auto is_over = [&] { return !has_caller.load(std::memory_order_acquire); };
+std::optional<Communicator::Impl::Turn> Communicator::Impl::turn_to_start() {
+  // A thread that waits for the end of all started calls has its turn meanwhile.
+  if (is_engine_thread() && has_started()) return std::nullopt;
+  return Turn(*this);
+}
+
+bool Communicator::Impl::end_callers() {
+  // A callback's thread is the one for which they wait.
+  const auto is_over = [&] { return is_engine_thread() ? !turns.are_taken() : !has_callers(); };
   if (group->is_inherited() || is_over()) return true;
-  end(fmt::format("rank {} {} while another thread of it is in a call", group->rank(), does));
+  end(fmt::format("rank {} destroys the communicator while another thread of it is in a call",
+                  group->rank()));
   if (wait_until(deadline_after(kPatience), is_over, OnStop::goes_on)) return true;
   log().warn(
-      "rank {} {} while another thread of it is in a call, which does not end: its memory "
-      "stays",
-      group->rank(), does);
+      "rank {} destroys the communicator while another thread of it is in a call, which does not "
+      "end: its memory stays",
+      group->rank());
   return false;
 }
 
@@ -154,22 +171,13 @@ void Communicator::Impl::check_not_to_itself(const Call& call) const {
                           group->rank(), call.sends ? "sends to" : "receives from"));
 }
 
-bool Communicator::Impl::is_running() const { return !started->is_idle(); }
-
-void Communicator::Impl::drain_started() { started->drain(); }
+void Communicator::Impl::drain_started() {
+  if (has_started()) started->drain();
+}
 
 StartedCalls& Communicator::Impl::started_calls() {
   if (!started) started = std::make_unique<StartedCalls>(*this, membership->engine);
   return *started;
-}
-
-void Communicator::Impl::run_started(const Call& call) {
-  or_tell([&] {
-    check(call);
-    check_not_to_itself(call);
-  });
-  refuse_to_block("make a blocking call");
-  started->wait_for(Future(started->start(call)));
 }
 
 PreparedCall& Communicator::Impl::look_up(const Call& call) {
@@ -225,10 +233,6 @@ inline const Binding& Communicator::Impl::bind_again(const Call& call) {
   binding.unchanged = ++repeats > kRecords;
   newest->windows.count();
   return binding;
-}
-
-const Binding* Communicator::Impl::bind_if_repeated(const Call& call) {
-  return repeats_newest(call) && !agrees(*newest) ? &bind_again(call) : nullptr;
 }
 
 bool Communicator::Impl::begin(PreparedCall& p, const Call& call) {
@@ -316,6 +320,16 @@ inline Communicator::Impl::Messages* Communicator::Impl::repeated_message(const 
   return repeated ? m : nullptr;
 }
 
+const Binding* Communicator::Impl::bind_if_repeated(const Call& call) {
+  if (call.collective == Collective::send_recv) {
+    Messages* const same = repeated_message(call);
+    if (same == nullptr) return nullptr;
+    same->binding.timeout = call.timeout;
+    return &same->binding;
+  }
+  return repeats_newest(call) && !agrees(*newest) ? &bind_again(call) : nullptr;
+}
+
 bool Communicator::Impl::is_pulled(Messages& m, const Call& call) const {
   if (!may_be_pulled(call)) return false;
   const std::size_t bytes = call.count * size_of(call.type);
@@ -370,37 +384,6 @@ void Communicator::Impl::fail_unwound() noexcept {
                group->rank()});
   } catch (const std::exception&) {  // which the next call throws
   }
-}
-
-void Communicator::Impl::run_now(const Call& call) {
-  const OnlyCaller only(*this);
-  group->liveness().throw_if_failed();
-  if (call.collective == Collective::send_recv) return run_message(call);
-  const bool repeated = repeats_newest(call);
-  if (repeated && !agrees(*newest)) {
-    return or_fail([&] { run_to_completion(operation, bind_again(call), policy); });
-  }
-  PreparedCall& p = repeated ? *newest : look_up(call);
-  or_fail([&] {
-    if (!begin(p, call)) return;
-    if (agrees(p)) run_to_completion(agreement, bind_agreement(p, call), policy);
-    run_to_completion(operation, bind(p, call), policy);
-  });
-}
-
-void Communicator::Impl::run_message(const Call& call) {
-  if (Messages* const same = repeated_message(call)) {
-    same->binding.timeout = call.timeout;
-    return or_fail([&] { run_to_completion(same->operation, same->binding, policy); });
-  }
-  or_tell([&] {
-    check(call);
-    check_not_to_itself(call);
-  });
-  or_fail([&] {
-    Messages& m = messages(call.peer, call.sends);
-    run_to_completion(m.operation, bind_message(m, call), policy);
-  });
 }
 
 std::unique_ptr<Communicator::Impl> Communicator::Impl::part(const std::vector<int>& ranks,

@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/execute/host/job.h"
@@ -17,11 +20,14 @@
 #include "comm/session.h"
 #include "comm/window.h"
 #include "core/as_error.h"
+#include "core/turns.h"
 #include "device/gpus.h"
 #include "device/team.h"
 #include "transport/far_windows.h"
 
 namespace tutti {
+
+struct ConditionCall;
 
 /// A collective that was called before, ready to be called again with other addresses: what a loop
 /// repeats is looked up, not made anew.
@@ -42,45 +48,79 @@ struct Communicator::Impl {
   Impl(Session session, const Options& options);
   ~Impl();
 
-  /// Runs one call now, on this thread. Throws invalid_argument, before anything has begun, for one
-  /// that is wrong.
-  void run_now(const Call& call);
-  /// The same on a communicator that threads share (Communicator::run_or_start).
-  Future run_or_start(const Call& call, const std::atomic<int>& wanted);
-  /// Starts `call`, and waits for it: its series goes on in its order, and the others beside it.
-  void run_started(const Call& call);
+  /// A thread's turn: what a call needs of the communicator is this thread's alone until it ends.
+  /// Where started calls are under way, the engine's thread has that instead, and this thread may
+  /// start others. On the engine's thread, a turn comes within seconds or never, and then throws
+  /// Error(invalid_usage).
+  class Turn {
+   public:
+    explicit Turn(Impl& impl) : turns_(&impl.turns) {
+      if (!turns_->take()) throw_no_turn();
+    }
+    Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
+    Turn& operator=(Turn&&) = delete;
+    ~Turn() { end(); }
+    void end() {
+      if (turns_ != nullptr) std::exchange(turns_, nullptr)->give_back();
+    }
+
+   private:
+    [[noreturn]] static void throw_no_turn();
+    Turns* turns_;
+  };
+  /// To start a call. On the engine's thread it may be empty: what that has, no other thread uses.
+  std::optional<Turn> turn_to_start();
+  /// When all started calls are over, too.
+  Turn turn_alone() {
+    check_process();
+    Turn turn(*this);
+    drain_started();
+    return turn;
+  }
+  /// A thread that waits for what the engine runs for it. As long as there is one, this lives on.
+  class Blocked {
+   public:
+    explicit Blocked(Impl& impl) : blocked_(impl.blocked) { blocked_.fetch_add(1); }
+    // release: what follows the end of all, in end_callers(), comes after this thread's last use.
+    ~Blocked() { blocked_.fetch_sub(1, std::memory_order_release); }
+    Blocked(const Blocked&) = delete;
+    Blocked& operator=(const Blocked&) = delete;
+
+   private:
+    std::atomic<int>& blocked_;
+  };
+
+  /// Runs a call to its end, in a turn of this thread; where another one wants its turn meanwhile,
+  /// the engine's thread goes on with the call. Throws invalid_argument, before anything has begun,
+  /// for one that is wrong.
+  void run(const Call& call) {
+    Turn turn(*this);
+    run(call, turn);
+  }
+  /// The same in `turn`, which ends where the call moves.
+  void run(const Call& call, Turn& turn);
+  /// The same for what is left of a window's call.
+  void run(const std::shared_ptr<ConditionCall>& call, Turn& turn);
+  /// The same to the end, in this thread's turn, which it keeps; nothing is started.
+  void run_in_turn(const Call& call);
+  /// Runs a call on this thread, in its turn, while it is not `wanted`. What is left goes to
+  /// `moved`.
+  void run_here(const Call& call, Wanted wanted, std::vector<Future>& moved);
+  /// Ends `turn`, and waits for what has moved.
+  void wait_without(Turn& turn, std::span<Future> moved);
   /// Throws in a child of fork(), to which the communicator does not belong.
   void check_process() const {
     if (group->is_inherited()) throw_inherited();
   }
   [[noreturn]] void throw_inherited() const;
-  [[noreturn]] void throw_second_caller() const;
-  /// Throws invalid_usage where another thread is in a blocking call.
-  void check_only_caller() const {
-    if (has_caller.load(std::memory_order_relaxed)) throw_second_caller();
+  /// Whether a thread is in a blocking call.
+  bool has_callers() const {
+    return turns.are_taken() || blocked.load(std::memory_order_acquire) > 0;
   }
-  /// Held by a thread while it runs a blocking call itself, which one thread at a time may do. A
-  /// load and two stores have to do, as every call makes them: of two threads that begin in the
-  /// same moment, neither may see the other.
-  class OnlyCaller {
-   public:
-    explicit OnlyCaller(Impl& impl) : impl_(impl) {
-      impl.check_only_caller();
-      impl.has_caller.store(true, std::memory_order_relaxed);
-    }
-    // release: a thread that waits for the end of the call frees what it has used (end_caller()).
-    ~OnlyCaller() { impl_.has_caller.store(false, std::memory_order_release); }
-    OnlyCaller(const OnlyCaller&) = delete;
-    OnlyCaller& operator=(const OnlyCaller&) = delete;
-    bool is_of(const Impl& impl) const { return &impl == &impl_; }
-
-   private:
-    Impl& impl_;
-  };
-  /// Before what a blocking call of another thread uses is freed: makes the communicator fail,
-  /// where there is one, and waits for its end. `does`: this thread ("destroys the communicator").
-  /// False: it has not ended in time, so nothing may be freed.
-  bool end_caller(const char* does);
+  /// Before what blocking calls of other threads use is freed: makes the communicator fail, where
+  /// there are some, and waits for their ends. False: they have not ended in time, so nothing may
+  /// be freed.
+  bool end_callers();
   /// Throws if the communicator has failed, or the call is wrong. Starts nothing.
   void check(const Call& call) const;
   /// Runs `check` of a call on memory of the host. It leaves the error for the other ranks: they
@@ -105,18 +145,11 @@ struct Communicator::Impl {
   /// Throws for a message to oneself, which has to be in one group with its other half.
   void check_not_to_itself(const Call& call) const;
   /// Whether started calls are not over: then the engine's thread has this communicator.
-  bool has_started() const { return started && is_running(); }
-  bool is_running() const;
-  /// Waits until they are, for what needs the communicator for itself. In a child, which does not
-  /// have the engine's thread, that would be for ever.
-  void wait_for_started() {
-    check_process();
-    check_only_caller();
-    if (started) drain_started();
-  }
+  bool has_started() const { return engine_runs.load(std::memory_order_acquire); }
+  /// Waits until they are. In a child, which does not have the engine's thread, that would be for
+  /// ever.
   void drain_started();
   StartedCalls& started_calls();
-  void run_message(const Call& call);
   /// Runs `run`; its exception becomes the failure of all ranks.
   template <class Run>
   void or_fail(Run&& run) {
@@ -149,12 +182,12 @@ struct Communicator::Impl {
   /// The call itself, with what the newest agreement has brought. Valid until the next one.
   const Binding& bind(PreparedCall& p, const Call& call);
   void bind_anew(PreparedCall& p, const Call& call, const ReadyPlan& plan);
-  /// Whether `call` repeats the newest one, addresses and all: then it need not be looked up, and
-  /// where the ranks have nothing to agree on, bind_again() is enough.
+  /// The binding of a call that repeats the newest collective, or the newest message of its kind,
+  /// addresses and all: nothing has to be looked up, and the ranks have nothing to agree on. Else
+  /// null.
+  const Binding* bind_if_repeated(const Call& call);
   bool repeats_newest(const Call& call) const;
   const Binding& bind_again(const Call& call);
-  /// The binding where this is so; else null.
-  const Binding* bind_if_repeated(const Call& call);
 
   /// The messages to one peer, or from it.
   struct Messages {
@@ -164,7 +197,6 @@ struct Communicator::Impl {
     std::uint32_t long_ones = 0;  // that this rank has sent from where the receiver can copy them
   };
   Messages& messages(int peer, bool sends);
-  /// The binding for `call` if it is the newest message of its kind again; else null.
   Messages* repeated_message(const Call& call) const;
   const Binding& bind_message(Messages& messages, const Call& call);
   /// Whether `call` sends a message that its receiver may copy from this rank's memory. Each send
@@ -200,9 +232,11 @@ struct Communicator::Impl {
   Plans plans;
   WaitPolicy policy;
   Workspace workspace;
-  std::atomic<bool> has_caller{false};  // see OnlyCaller
-  Operation operation;                  // of the collective at hand
-  Operation agreement;                  // which goes before it
+  Turns turns;                           // of threads; of all that follows
+  std::atomic<int> blocked{0};           // see Blocked
+  std::atomic<bool> engine_runs{false};  // see has_started()
+  Operation operation;                   // of the collective at hand
+  Operation agreement;                   // which goes before it
   ReadyPlan agreement_plan;
   Binding agreement_binding;
   std::uint8_t in_windows = 0;                          // whether this rank's buffers lie there

@@ -6,6 +6,7 @@
 
 #include "comm/communicator.h"
 #include "comm/impl.h"
+#include "comm/started_calls.h"
 #include "core/wait.h"
 #include "transport/host/pages.h"
 
@@ -14,6 +15,7 @@ namespace tutti {
 MemoryUse Communicator::memory() const {
   Impl& i = impl();
   i.check_process();
+  const Impl::Turn turn(i);
   const Links::Memory links = i.group->links().memory();
   ControlBlock& control = i.group->control();
   const std::size_t block = taken_bytes({reinterpret_cast<std::byte*>(&control), sizeof control});
@@ -28,6 +30,7 @@ void Communicator::release_memory() {
   Impl& i = impl();
   i.check_process();
   refuse_to_meet("release_memory()");
+  const Impl::Turn turn(i);
   // A call may be under way on the engine's thread a moment longer after its future is ready.
   wait_until(deadline_after(std::chrono::seconds(1)), [&] { return !i.has_started(); });
   // The first rank that cannot.
@@ -39,7 +42,11 @@ void Communicator::release_memory() {
                 .type = DataType::int32,
                 .op = ReduceKind::min,
                 .label = Signature::kReleaseMemory};
-  run(exchange);
+  const auto exchange_all = [&] {
+    if (!i.has_started()) return i.run_in_turn(exchange);
+    Future(i.started_calls().start(exchange)).wait();
+  };
+  exchange_all();
   if (busy < size()) {
     throw Error(ErrorCode::invalid_usage,
                 fmt::format("release_memory(): rank {} has started calls that are not over; wait "
@@ -48,7 +55,7 @@ void Communicator::release_memory() {
                 busy);
   }
   i.group->links().release_memory();
-  run(exchange);
+  exchange_all();
   i.workspace.release();
 }
 

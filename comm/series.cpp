@@ -14,8 +14,9 @@ Operation& SeriesKey::operation(Communicator::Impl& impl) const {
   return peer < 0 ? impl.operation : impl.messages(peer, sends).operation;
 }
 
-bool Series::start_first() {
-  const Binding* const first = next();
+bool Series::start_first(const Binding* again) {
+  if (again != nullptr) call_ = next_call();
+  const Binding* const first = again != nullptr ? again : next();
   if (first != nullptr) start(*first);
   return first != nullptr;
 }
@@ -45,10 +46,10 @@ const Binding* Series::next() {
   while ((call_ = next_call()) != nullptr) {
     impl_.group->liveness().throw_if_failed();
     if (condition_ != nullptr) return &condition_->binding;
+    if (const Binding* const again = impl_.bind_if_repeated(*call_)) return again;
     if (call_->collective == Collective::send_recv) {
       return &impl_.bind_message(impl_.messages(call_->peer, call_->sends), *call_);
     }
-    if (const Binding* const again = impl_.bind_if_repeated(*call_)) return again;
     PreparedCall* const prepared = look_up();
     if (prepared == nullptr || !impl_.begin(*prepared, *call_)) continue;
     if (impl_.agrees(*prepared)) {

@@ -40,9 +40,9 @@ class Series : public Job {
   Begun begun() { return {&operation(), agreeing_, standstill()}; }
   /// Goes on with `call`, which another series of this key has begun.
   void go_on(const Call& call, const Begun& begun);
-  /// Begins the first call, or the first call that has come since the series ended. False if there
-  /// is nothing to run.
-  bool start_first();
+  /// Begins the first call, or the first call that has come since the series ended; `again`: its
+  /// binding, where that is known. False if there is nothing to run.
+  bool start_first(const Binding* again = nullptr);
 
  protected:
   /// The next call, which lives until it is over; null if there is none. The previous call is over.

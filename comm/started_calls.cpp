@@ -90,13 +90,6 @@ std::shared_ptr<Future::State> StartedCalls::start(std::shared_ptr<ConditionCall
   return started;
 }
 
-void StartedCalls::wait_for(Future future) {
-  while (Interruptible::any() && !future.wait_for(kMoment)) {
-    if (must_stop()) interrupted();
-  }
-  future.wait();
-}
-
 void StartedCalls::withdraw(Future::State& state) {
   auto& started = static_cast<StartedCall&>(state);
   const Call& call = started.kept.call();

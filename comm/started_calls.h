@@ -71,16 +71,15 @@ class StartedCalls {
   StartedCalls(const StartedCalls&) = delete;
   StartedCalls& operator=(const StartedCalls&) = delete;
 
+  // In a thread's turn, or on the engine's thread while calls are started:
   /// `begun`: a call that has begun already, while no call is started.
   std::shared_ptr<Future::State> start(const Call& call,
                                        const std::optional<Series::Begun>& begun = std::nullopt);
   std::shared_ptr<Future::State> start(std::shared_ptr<ConditionCall> call);
-  /// Waits for the end of a call that was started here.
-  void wait_for(Future call);
   /// `call` is one of those.
   void withdraw(Future::State& call);
   /// Whether nothing is left to run.
-  bool is_idle() const { return idle_.load(std::memory_order_acquire); }
+  bool is_idle() const { return !impl_.has_started(); }
   /// Waits until that is so.
   void drain() {
     if (!is_idle()) engine_->drain(*this);
@@ -116,8 +115,7 @@ class StartedCalls {
   int running_ = 0;  // of the series
   // Under the engine's lock:
   std::vector<StartedCallPointer> inbox_;
-  bool withdrawing_ = false;      // something has been withdrawn since the thread looked
-  std::atomic<bool> idle_{true};  // nothing in `inbox_`, and no series runs
+  bool withdrawing_ = false;  // something has been withdrawn since the thread looked
   std::unique_ptr<Communicator::Impl> leaving_;  // this communicator, when it is idle
 };
 

@@ -232,17 +232,17 @@ Window Communicator::window(std::size_t bytes) try {
 
 std::shared_ptr<Window::Impl> Communicator::Impl::open_window(void* memory, std::size_t bytes) {
   refuse_to_meet("window()");
-  wait_for_started();
+  const Turn turn = turn_alone();
   return std::make_shared<Window::Impl>(*this, memory, bytes);
 }
 
 void Communicator::Impl::gather_cards(const void* mine, void* all, std::size_t bytes) {
-  run_now({.collective = Collective::all_gather,
-           .in = mine,
-           .out = all,
-           .count = bytes,
-           .type = DataType::uint8,
-           .label = Signature::kWindow});
+  run_in_turn({.collective = Collective::all_gather,
+               .in = mine,
+               .out = all,
+               .count = bytes,
+               .type = DataType::uint8,
+               .label = Signature::kWindow});
 }
 
 // --- The end -------------------------------------------------------------------------------------
@@ -318,17 +318,27 @@ Window::Impl& Window::impl() const {
 }
 
 void Window::end() noexcept {
-  std::shared_ptr<Impl> impl = std::move(impl_);
-  if (!impl) return;
-  if (!impl->ended && !impl->comm->end_caller("ends a window")) return abandon(std::move(impl));
-  impl->end();
+  constexpr auto kPatience = std::chrono::seconds(5);
+  const std::shared_ptr<Impl> impl = std::move(impl_);
+  if (!impl || impl->ended) return;
+  if (impl->comm->group->is_inherited()) return impl->end();
+  Turns& turns = impl->comm->turns;
+  try {
+    if (turns.take(deadline_after(kPatience), OnStop::goes_on)) {
+      impl->end();
+      return turns.give_back();
+    }
+  } catch (const Error&) {  // it would interrupt a call of this thread
+  }
+  log().warn("rank {}: window {} stays, as another call of the communicator does not end",
+             impl->rank, impl->number);
+  abandon(impl);
 }
 
 void Window::close() {
   Impl& i = impl();
   if (group_is_open())
     throw Error(ErrorCode::invalid_usage, "close() of a window inside a group()");
-  if (!i.ended && !i.comm->group->is_inherited()) i.comm->check_only_caller();
   std::exception_ptr error;
   try {
     if (i.ended) {
@@ -336,10 +346,9 @@ void Window::close() {
                   fmt::format("window {} of rank {} has ended, by itself or with its communicator",
                               i.number, i.rank));
     }
-    i.comm->check_process();
     // A kernel's failure, and the rest, as for any barrier.
-    i.comm->wait_for_started();
-    i.comm->run_now({.collective = Collective::barrier, .label = Signature::kWindow});
+    Communicator::Impl::Turn turn = i.comm->turn_alone();
+    i.comm->run({.collective = Collective::barrier, .label = Signature::kWindow}, turn);
   } catch (...) {
     error = std::current_exception();
   }

@@ -17,9 +17,10 @@
 // hosts it is messages, which the peer's process takes in while the peer does something else.
 // docs/windows.md says which memory may be a window, and what it costs.
 //
-// Threading, and time: one thread at a time calls a communicator and its windows. Threads that
-// share them start() their waits. A call with wrong arguments throws before anything has happened,
-// and waits for nobody. Failures of the communicator fail its windows' calls.
+// Threading, and time: as a communicator, any thread may call a window at any time, except that
+// none may be in a call of it, or come to one, when it is moved or destroyed. end() fails the waits
+// of other threads for its signals. A call with wrong arguments throws before anything has
+// happened, and waits for nobody. Failures of the communicator fail its windows' calls.
 #pragma once
 
 #include <atomic>
@@ -75,9 +76,6 @@ class Window {
   /// Any of these calls. In a group(), it runs when that ends: puts and signals first, in their
   /// order, then the waits beside all other calls of the group.
   void run(const WindowCall& call);
-  /// As run(), for threads that share the communicator (Communicator::run_or_start): if the call
-  /// has to wait while `wanted` is not 0, it goes on as a started one.
-  Future run_or_start(const WindowCall& call, const std::atomic<int>& wanted);
   /// The same without waiting: puts and signals are on their way when it returns, in the order of
   /// the calls. The future of a put is ready when the source may be written again. Waits take
   /// signals in the order of the calls, and hold up no other call.

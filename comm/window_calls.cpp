@@ -217,22 +217,14 @@ void Window::Impl::refuse_to_wait(const WindowCall& call) const {
 }
 
 void Window::Impl::run(const WindowCall& call) {
+  Communicator::Impl::Turn turn(*comm);
+  if (ended) check(call);  // says so
   refuse_to_wait(call);
   // From here on: what is issued is not taken back.
-  std::optional<Communicator::Impl::OnlyCaller> only;
-  if (!comm->has_started()) only.emplace(*comm);
   look_for(call);
-  if (std::unique_ptr<Condition> left = issue(call)) wait_for(std::move(left), call.timeout);
-}
-
-void Window::Impl::wait_for(std::unique_ptr<Condition> condition,
-                            std::chrono::nanoseconds timeout) {
-  const auto call = std::make_shared<ConditionCall>(*comm, std::move(condition), timeout);
-  if (comm->has_started()) {
-    return comm->started->wait_for(Future(comm->started->start(call)));
+  if (std::unique_ptr<Condition> left = issue(call)) {
+    comm->run(std::make_shared<ConditionCall>(*comm, std::move(left), call.timeout), turn);
   }
-  comm->or_fail([&] { run_to_completion(call->operation, call->binding, comm->policy); });
-  if (const auto error = call->condition->error()) throw Error(*error);
 }
 
 std::size_t Window::bytes_of(int peer) const {
@@ -256,35 +248,6 @@ void Window::run(const WindowCall& call) try {
   throw as_error(e);
 }
 
-Future Window::run_or_start(const WindowCall& call, const std::atomic<int>& wanted) {
-  Impl& i = impl();
-  i.check(call);
-  if (group_is_open()) {
-    keep_for_group(impl_, call);
-    return {};
-  }
-  i.refuse_to_wait(call);
-  std::optional<Communicator::Impl::OnlyCaller> only;
-  if (!i.comm->has_started()) only.emplace(*i.comm);
-  i.look_for(call);
-  std::unique_ptr<Condition> left = i.issue(call);
-  if (!left) return {};
-  auto waiting = std::make_shared<ConditionCall>(*i.comm, std::move(left), call.timeout);
-  if (!i.comm->has_started()) {
-    bool is_over = false;
-    i.comm->or_fail([&] {
-      Job job(waiting->operation, i.comm->policy);
-      job.start(waiting->binding);
-      is_over = run_unless_wanted(job, wanted);
-    });
-    if (is_over) {
-      if (const auto error = waiting->condition->error()) throw Error(*error);
-      return {};
-    }
-  }
-  return Future(i.comm->started_calls().start(std::move(waiting)));
-}
-
 Future Window::start(const WindowCall& call) {
   Impl& i = impl();
   i.check(call);
@@ -292,7 +255,8 @@ Future Window::start(const WindowCall& call) {
     throw Error(ErrorCode::invalid_usage,
                 "start() inside of a group(): calls of a group are blocking ones");
   }
-  i.comm->check_only_caller();
+  const auto turn = i.comm->turn_to_start();
+  if (i.ended) i.check(call);  // says so
   std::unique_ptr<Condition> left = i.issue(call);
   if (!left) return {};
   auto waiting = std::make_shared<ConditionCall>(*i.comm, std::move(left), call.timeout);

@@ -103,7 +103,6 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   void tell_far_peers(WindowState state);
   void put(const WindowCall& call, Peer& peer);
   void give_signal(const WindowCall& call, Peer& peer);
-  void wait_for(std::unique_ptr<Condition> condition, std::chrono::nanoseconds timeout);
 
   const std::uint64_t key_;
   bool owns_memory_ = false;

@@ -2,9 +2,7 @@
 //
 // A synchronous call (asyncOp is false) runs on the caller's thread. It has a Work only if
 // something watches works, as PyTorch's flight recorder does. Other calls are started, and the
-// thread of the communicator's engine runs them. Threads take turns to call the communicator. If a
-// call waits on one thread while another wants its turn, it moves to the engine, so no thread holds
-// up another one's messages.
+// thread of the communicator's engine runs them.
 #pragma once
 
 #include <torch/version.h>
@@ -170,21 +168,20 @@ class Backend final : public ::c10d::Backend {
  private:
   friend class Window;
 
-  /// This thread's turn to call the communicator.
-  std::unique_lock<std::mutex> take_turn() const;
+  /// The lock of what this class keeps in mind. No thread holds it while it waits for other ranks.
+  std::unique_lock<std::mutex> lock() const;
+  /// The communicator, for calls of this thread: it lives as long. Empty after shutdown().
+  std::shared_ptr<Communicator> comm() const;
   /// Runs or starts `o`; null if it has run, and nobody watches.
   WorkPointer issue(Operation&& o, Milliseconds asked, bool async);
   /// Abort hooks hear of `error` if it is a failure of the group. In no thread's turn.
   void hears(const Error& error);
-  // In this thread's turn; `timeout` is effective():
-  /// Runs `o` on this thread, if nothing else is under way, and as long as no other thread wants
-  /// its turn; null if it ran to its end, and nobody watches.
+  /// Runs `o`, whose timeout is effective(); null if nobody watches.
   WorkPointer run(Operation&& o, Milliseconds timeout);
+  // With the lock; `timeout` is effective():
   WorkPointer start(Operation&& o, Milliseconds timeout);
-  /// Starts the steps of `work` from `first` on; `begun`: step `first` has been started.
-  WorkPointer start(const c10::intrusive_ptr<Work>& work, std::size_t first, Future begun);
   /// The end of `future` is the end of a part of `work`.
-  void end_with(const c10::intrusive_ptr<Work>& work, const Future& future);
+  static void end_with(const c10::intrusive_ptr<Work>& work, const Future& future);
   /// In a time estimate of this thread: adds the predicted time of `o`, which does not run.
   bool estimates(const Operation& o, Milliseconds timeout);
   /// Throws in a time estimate, and ends it: only `what` has a predicted time.
@@ -203,7 +200,8 @@ class Backend final : public ::c10d::Backend {
   void leave();
   /// Throws where the group has no ranks yet, or is suspended.
   void check_usable() const;
-  /// `next` is the communicator from now on; all calls of the one before it are over.
+  /// `next` is the communicator from now on; the one before it ends once no thread is in a call of
+  /// it. Without the lock.
   void replace(Communicator next);
   void check_root(std::int64_t root, const char* what) const;
 
@@ -225,17 +223,14 @@ class Backend final : public ::c10d::Backend {
   StorePointer store_;
   const std::optional<bool> invariant_;
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
-  mutable std::mutex mutex_;  // of calls
+  mutable std::mutex mutex_;  // of what follows, but for:
   const pid_t process_ = ::getpid();
-  // Of comm_ itself, for what needs no turn: abort(), getError(), wake().
-  mutable std::mutex replacing_;
-  mutable std::atomic<int> wanted_{0};  // threads that wait for their turn
-  Communicator comm_;
+  mutable std::mutex replacing_;  // of comm_ and revoked_
+  std::shared_ptr<Communicator> comm_;
   std::atomic<bool> compresses_{false};
   std::atomic<bool> formed_{true};  // has its ranks
   bool revoked_ = false;            // aborted, though nothing had failed
   bool suspended_ = false;
-  std::atomic<int> started_{0};  // and not over
   std::shared_ptr<Messages> messages_;
   std::atomic<std::uint64_t> sequence_{0};                         // collectives so far
   std::uint64_t monitored_ = 0;                                    // monitored barriers so far

@@ -42,7 +42,8 @@ Backend::Backend(const StorePointer& store, int rank, int size, OptionsPointer o
   formed_ = !enables_reconfigure(*options_);
   comm_ = translated([&] {
     const tutti::Options its = options_of(options_->timeout, invariant_);
-    return formed_ ? meet(*store, rank, size, its) : Communicator::alone(its);
+    return std::make_shared<Communicator>(formed_ ? meet(*store, rank, size, its)
+                                                  : Communicator::alone(its));
   });
   init();
 }
@@ -53,7 +54,7 @@ Backend::Backend(const StorePointer& store, Communicator comm, OptionsPointer op
       options_(std::move(options)),
       store_(store),
       invariant_(invariant),
-      comm_(std::move(comm)) {
+      comm_(std::make_shared<Communicator>(std::move(comm))) {
   init();
 }
 
@@ -66,13 +67,13 @@ Backend::~Backend() {
 }
 
 void Backend::startCoalescing() {
-  const auto turn = take_turn();
+  const auto held = lock();
   // Not one inside of another: what an exception has ended is over, and nobody waits for its calls.
   coalesced_[std::this_thread::get_id()].clear();
 }
 
 WorkPointer Backend::endCoalescing() {
-  const auto turn = take_turn();
+  const auto held = lock();
   const auto ended = coalesced_.extract(std::this_thread::get_id());
   TORCH_CHECK(ended, "endCoalescing without startCoalescing on this thread");
   const std::vector<WorkPointer>& works = ended.mapped();
@@ -127,9 +128,12 @@ void Backend::waitForPendingWorks() {
 void Backend::addEphemeralTimeout(const Milliseconds& timeout) { ledger_->extend(timeout); }
 
 ::c10d::ErrorType Backend::getError() {
-  const std::lock_guard lock(replacing_);
-  if (!comm_ || revoked_) return ::c10d::ErrorType::SUCCESS;
-  const std::optional<Error> error = comm_.error();
+  const auto calls = comm();
+  {
+    const std::lock_guard its(replacing_);
+    if (!*calls || revoked_) return ::c10d::ErrorType::SUCCESS;
+  }
+  const std::optional<Error> error = calls->error();
   if (!error) return ::c10d::ErrorType::SUCCESS;
   if (error->code() == ErrorCode::timed_out) return ::c10d::ErrorType::TIMEOUT;
   return error->code() == ErrorCode::peer_lost ? ::c10d::ErrorType::REMOTE_ERROR
@@ -157,10 +161,13 @@ c10::intrusive_ptr<::c10d::Backend> Backend::shrink(const std::vector<std::int64
   if (flags == kAbort) abort();
   auto options = c10::make_intrusive<Options>(opts ? *opts : *options_);
   const std::vector<int> gone(excluded.begin(), excluded.end());
-  const auto turn = take_turn();
-  check_usable();
-  if (messages_) messages_->leave();
-  Communicator made = translated([&] { return comm_.shrink(gone, options_of(options->timeout)); });
+  {
+    const auto held = lock();
+    check_usable();
+    if (messages_) messages_->leave();
+  }
+  Communicator made =
+      translated([&] { return comm()->shrink(gone, options_of(options->timeout)); });
   auto store = c10::make_intrusive<::c10d::PrefixStore>("tutti/shrunk", store_);
   return c10::make_intrusive<Backend>(store, std::move(made), std::move(options), invariant_);
 }
@@ -190,19 +197,20 @@ void Backend::abort() {
   constexpr Milliseconds kLongest(5000);  // the engine notices within a moment
   const WithoutPython without;
   {
-    const std::lock_guard lock(replacing_);
-    if (!comm_) return;
+    const auto calls = comm();
+    if (!*calls) return;
     // A program aborts a group with ranks that change so that it can reconfigure the group. That is
     // no error, unless it has ended an operation.
-    const std::unique_lock idle(mutex_, std::try_to_lock);
+    const bool idle = calls.use_count() == 2;  // that of comm_, too
     if (enables_reconfigure(*options_) && idle && ledger_->wait_until_over(Milliseconds(0))) {
-      const std::optional<Error> error = comm_.error();
+      const std::optional<Error> error = calls->error();
+      const std::lock_guard its(replacing_);
       revoked_ = !error || error->code() == ErrorCode::aborted;
     }
-    comm_.abort("torch.distributed was told to abort");
+    calls->abort("torch.distributed was told to abort");
   }
   {
-    const auto turn = take_turn();
+    const auto held = lock();
     if (messages_) messages_->leave();
   }
   ledger_->wait_until_over(kLongest);
@@ -242,16 +250,7 @@ void Backend::unregisterCompletionHook(std::int64_t id) { ledger_->set_completio
 
 void Backend::leave() {
   if (process_ != ::getpid()) return;  // a child leaves nothing
-  const std::lock_guard lock(mutex_);
-  if (!comm_) return;
-  if (messages_) messages_->leave();
-  Communicator left;
-  {
-    const std::lock_guard its(replacing_);
-    left = std::exchange(comm_, {});
-  }
-  left = Communicator();
-  messages_.reset();
+  replace({});
 }
 
 }  // namespace tutti::pytorch

@@ -27,20 +27,19 @@ c10::intrusive_ptr<Work> Backend::make_work(Operation o, Milliseconds timeout) {
   return make_work(std::move(o), timeout, parts);
 }
 
-std::unique_lock<std::mutex> Backend::take_turn() const {
+std::unique_lock<std::mutex> Backend::lock() const {
   // A child of fork() may find the lock held, for ever.
   if (process_ != ::getpid()) C10_THROW_ERROR(DistBackendError, kOfTheParent);
-  std::unique_lock turn(mutex_, std::try_to_lock);
-  if (turn) return turn;
-  const WithoutPython without;  // the thread that has the turn may need Python's lock first
-  wanted_.fetch_add(1);
-  {
-    const std::lock_guard lock(replacing_);
-    if (comm_) comm_.wake();
-  }
-  turn.lock();
-  wanted_.fetch_sub(1);
-  return turn;
+  std::unique_lock held(mutex_, std::try_to_lock);
+  if (held) return held;
+  const WithoutPython without;  // the thread that has the lock may need Python's first
+  held.lock();
+  return held;
+}
+
+std::shared_ptr<Communicator> Backend::comm() const {
+  const std::lock_guard held(replacing_);
+  return comm_;
 }
 
 const WorkPointer& Backend::noted(const WorkPointer& work) {
@@ -58,7 +57,7 @@ void Backend::hears(const Error& error) {
 
 WorkPointer Backend::issue(Operation&& o, Milliseconds asked, bool async) {
   const auto issued = [&]() -> WorkPointer {
-    const auto turn = take_turn();
+    auto held = lock();
     check_usable();
     const Milliseconds timeout = effective(asked);
     if (!estimated_.empty() && estimates(o, timeout)) {
@@ -69,29 +68,22 @@ WorkPointer Backend::issue(Operation&& o, Milliseconds asked, bool async) {
     ++sequence_;
     if (!o.device.is_cpu()) return put_on_stream(std::move(o), timeout);
     const bool coalesces = coalesced_.contains(std::this_thread::get_id());
-    if (!async && !coalesces) return run(std::move(o), timeout);
-    return noted(start(std::move(o), timeout));
+    if (async || coalesces) return noted(start(std::move(o), timeout));
+    held.unlock();
+    return run(std::move(o), timeout);
   };
   return translated(issued, [this](const Error& error) { hears(error); });
 }
 
 WorkPointer Backend::run(Operation&& o, Milliseconds timeout) {
-  // Where something is under way that others may wait for in another order, this must not wait for
-  // it.
-  if (started_.load(std::memory_order_acquire) > 0) return start(std::move(o), timeout);
+  const auto calls = comm();
   const EndedByCtrlC interruptible;
   const bool watched = ledger_->wants_works();
   // Before the call, as an extension of timeouts is for works after it.
   const std::uint64_t number = watched ? Ledger::next_number() : 0;
   const auto began = watched ? Clock::now() : Clock::time_point();
   RECORD_FUNCTION(o.name, std::vector<c10::IValue>());
-  for (std::size_t s = 0; s < o.steps.size(); ++s) {
-    Future begun = comm_.run_or_start(o.steps[s].ready(timeout), wanted_);
-    if (!begun.valid()) continue;
-    const auto work = make_work(std::move(o), timeout);
-    for (std::size_t over = 0; over < s; ++over) work->end(std::nullopt);
-    return start(work, s, std::move(begun));
-  }
+  for (Step& step : o.steps) calls->run(step.ready(timeout));
   if (!o.finishing.empty()) o.finish();
   if (!watched) return nullptr;
   return c10::make_intrusive<FinishedWork>(std::move(o), rank_, sequence_.load(), number, timeout,
@@ -100,24 +92,15 @@ WorkPointer Backend::run(Operation&& o, Milliseconds timeout) {
 
 WorkPointer Backend::start(Operation&& o, Milliseconds timeout) {
   const auto work = make_work(std::move(o), timeout);
-  if (!work->operation().steps.empty()) return start(work, 0, {});
-  work->end(std::nullopt);
-  return work;
-}
-
-WorkPointer Backend::start(const c10::intrusive_ptr<Work>& work, std::size_t first, Future begun) {
-  const std::span<const Step> steps = std::span(work->operation().steps).subspan(first);
+  const auto& steps = work->operation().steps;
+  if (steps.empty()) work->end(std::nullopt);
+  const auto calls = comm();
   std::size_t in_hand = 0;
   try {
     for (const Step& step : steps) {
-      Future future =
-          begun.valid() ? std::exchange(begun, {}) : comm_.start(step.ready(work->getTimeout()));
+      const Future future = calls->start(step.ready(work->getTimeout()));
       ++in_hand;
-      started_.fetch_add(1, std::memory_order_relaxed);
-      future.on_ready([this, work, future] {
-        work->end(future.error());
-        started_.fetch_sub(1, std::memory_order_release);
-      });
+      end_with(work, future);
     }
   } catch (const Error& error) {
     for (; in_hand < steps.size(); ++in_hand) work->end(error);
@@ -130,7 +113,7 @@ bool Backend::estimates(const Operation& o, Milliseconds timeout) {
   const auto mine = estimated_.find(std::this_thread::get_id());
   if (mine == estimated_.end()) return false;
   if (!o.device.is_cpu()) refuse_estimate(o.name, "tensors of the CPU");
-  for (const Step& step : o.steps) mine->second += comm_.predict(step.ready(timeout));
+  for (const Step& step : o.steps) mine->second += comm()->predict(step.ready(timeout));
   return true;
 }
 
@@ -140,24 +123,20 @@ void Backend::refuse_estimate(const char* name, const char* what) {
 }
 
 void Backend::startTimeEstimate() {
-  const auto turn = take_turn();
+  const auto held = lock();
   check_usable();
   estimated_[std::this_thread::get_id()] = std::chrono::nanoseconds(0);
 }
 
 float Backend::endTimeEstimate() {
-  const auto turn = take_turn();
+  const auto held = lock();
   const auto ended = estimated_.extract(std::this_thread::get_id());
   TORCH_CHECK(ended, "endTimeEstimate without startTimeEstimate on this thread");
   return std::chrono::duration<float, std::micro>(ended.mapped()).count();
 }
 
 void Backend::end_with(const c10::intrusive_ptr<Work>& work, const Future& future) {
-  started_.fetch_add(1, std::memory_order_relaxed);
-  Future(future).on_ready([this, work, future] {
-    work->end(future.error());
-    started_.fetch_sub(1, std::memory_order_release);
-  });
+  Future(future).on_ready([work, future] { work->end(future.error()); });
 }
 
 WorkPointer Backend::put_on_stream(Operation&& o, Milliseconds timeout) {
@@ -173,11 +152,12 @@ void Backend::put_on_stream(std::span<const WorkPointer> works) {
   const at::Device device = static_cast<Work&>(*works.front()).operation().device;
   const c10::impl::VirtualGuardImpl guard(device.type());
   void* const stream = guard.getStream(device).native_handle();
+  const auto calls = comm();
   const auto put = [&] {
     for (const WorkPointer& work : works) {
       auto& its = static_cast<Work&>(*work);
       for (const Step& step : its.operation().steps) {
-        comm_.run(step.ready(its.getTimeout()), stream);
+        calls->run(step.ready(its.getTimeout()), stream);
       }
     }
   };

@@ -4,26 +4,18 @@
 
 namespace tutti::pytorch {
 
-Messages::Messages(Communicator& comm, std::atomic<int>& started)
-    : comm_(comm),
-      rank_(comm.rank()),
-      started_(started),
-      peers_(static_cast<std::size_t>(comm.size())) {}
+Messages::Messages(Communicator& comm)
+    : comm_(comm), rank_(comm.rank()), peers_(static_cast<std::size_t>(comm.size())) {}
 
 Future Messages::start(const Call& call, std::function<void(const std::optional<Error>&)> over) {
-  started_.fetch_add(1, std::memory_order_relaxed);
   Future future;
   try {
     future = comm_.start(call);
   } catch (const Error& error) {
     over(error);
-    started_.fetch_sub(1, std::memory_order_release);
     return {};
   }
-  future.on_ready([this, future, over = std::move(over)] {
-    over(future.error());
-    started_.fetch_sub(1, std::memory_order_release);
-  });
+  future.on_ready([future, over = std::move(over)] { over(future.error()); });
   return future;
 }
 

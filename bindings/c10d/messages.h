@@ -3,7 +3,6 @@
 // could match. It keeps a message for which no recv waits yet.
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <functional>
 #include <list>
@@ -21,8 +20,8 @@ class Messages {
   /// Runs once, on the engine's thread or the caller's, with the error, if any, and the sender of
   /// the message.
   using Done = std::function<void(const std::optional<Error>& why, int source)>;
-  /// `started` counts the started operations that are not over.
-  Messages(Communicator& comm, std::atomic<int>& started);
+  /// `comm` ends before this does, as it may run callbacks until then.
+  explicit Messages(Communicator& comm);
 
   struct Memory {
     std::byte* data = nullptr;
@@ -83,7 +82,6 @@ class Messages {
 
   Communicator& comm_;
   const int rank_;
-  std::atomic<int>& started_;
   std::recursive_mutex mutex_;  // what cannot be started is over at once
   std::vector<Peer> peers_;
   std::list<Posted> posted_;

@@ -29,7 +29,7 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
   TORCH_CHECK(peer == Messages::kAny || (peer >= 0 && peer < size_), operation.name,
               ": there is no rank ", peer, " of ", size_);
   const auto issued = [&]() -> WorkPointer {
-    const auto turn = take_turn();
+    const auto held = lock();
     check_usable();
     refuse_estimate(operation.name, "dense collectives");
     const Milliseconds timeout = effective(::c10d::kUnsetTimeout);
@@ -46,7 +46,7 @@ WorkPointer Backend::message(Tensors& tensors, int peer, int tag, bool sends) {
       operation.steps.push_back(s);
       return put_on_stream(std::move(operation), timeout);
     }
-    if (!messages_) messages_ = std::make_shared<Messages>(comm_, started_);
+    if (!messages_) messages_ = std::make_shared<Messages>(*comm());
     const Messages::Memory where{static_cast<std::byte*>(memory.data_ptr()), memory.nbytes(),
                                  memory.scalar_type()};
     auto work = make_work(std::move(operation), timeout);

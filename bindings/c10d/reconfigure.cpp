@@ -20,19 +20,19 @@ void Backend::check_usable() const {
 }
 
 void Backend::replace(Communicator next) {
-  if (messages_) messages_->leave();
-  Communicator last;
+  std::shared_ptr<Messages> messages;
+  std::shared_ptr<Communicator> last = std::make_shared<Communicator>(std::move(next));
   {
-    const std::lock_guard lock(replacing_);
-    last = std::exchange(comm_, std::move(next));
+    const auto held = lock();
+    const std::lock_guard its(replacing_);
+    last.swap(comm_);
+    messages.swap(messages_);
     revoked_ = false;
   }
-  last = Communicator();  // after the callbacks of its calls
-  messages_.reset();
-  sequence_ = 0;
-  formed_ = true;
-  suspended_ = false;
-  ledger_->begin_again();
+  if (messages) messages->leave();
+  // Other threads may be in calls of it; once it ends, the callbacks of its calls have run.
+  while (last.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  last.reset();
 }
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
@@ -74,8 +74,8 @@ std::uint64_t number_of(std::int64_t uuid) {
 
 ::c10d::ReconfigureHandle Backend::get_reconfigure_handle() const {
   return translated([&] {
-    const auto turn = take_turn();
-    return comm_.handle();
+    const auto held = lock();  // throws in a child of fork()
+    return comm()->handle();
   });
 }
 
@@ -84,12 +84,16 @@ WorkPointer Backend::reconfigure(const ::c10d::ReconfigureOptions& opts) {
   const Handles handles = ordered(opts);
   const WithoutPython without;
   const EndedByCtrlC interruptible;
-  const auto turn = take_turn();
-  const int rank = translated([&] { return place_in(handles, comm_.handle()); });
+  const int rank = translated([&] { return place_in(handles, comm()->handle()); });
   try {
     tutti::Options wanted = options_of(options_->timeout);
     wanted.rendezvous_timeout = timeout;
-    replace(comm_.reconfigure(handles, number_of(opts.uuid), wanted));
+    replace(comm()->reconfigure(handles, number_of(opts.uuid), wanted));
+    const auto held = lock();
+    sequence_ = 0;
+    formed_ = true;
+    suspended_ = false;
+    ledger_->begin_again();
   } catch (const Error& error) {
     throw_if_interrupted();
     const bool late = error.code() == ErrorCode::timed_out;

@@ -8,14 +8,12 @@
 namespace tutti::pytorch {
 
 void Backend::run_through(Operation&& o, Milliseconds timeout) {
-  WorkPointer work;
   {
-    const auto turn = take_turn();
+    const auto held = lock();
     check_usable();
     refuse_estimate(o.name, "dense collectives");
-    work = run(std::move(o), effective(timeout));
   }
-  if (work) work->wait();
+  run(std::move(o), effective(timeout));
 }
 
 at::Tensor Backend::gathered(const at::Tensor& mine, const Counts& counts, Milliseconds timeout) {

@@ -9,10 +9,12 @@ void Backend::suspend() {
   const WithoutPython without;
   const EndedByCtrlC interruptible;
   const auto released = [&] {
-    const auto turn = take_turn();
+    auto held = lock();
     if (suspended_) return;
     check_usable();
-    comm_.release_memory();
+    held.unlock();
+    comm()->release_memory();
+    held.lock();
     suspended_ = true;
   };
   translated(released, [this](const Error& error) { hears(error); });
@@ -20,14 +22,14 @@ void Backend::suspend() {
 
 // The next operations take the memory.
 void Backend::resume() {
-  const auto turn = take_turn();
+  const auto held = lock();
   suspended_ = false;
 }
 
 std::unordered_map<std::string, std::uint64_t> Backend::getMemoryStats() {
   return translated([&] {
-    const auto turn = take_turn();
-    const MemoryUse use = comm_.memory();
+    const MemoryUse use = comm()->memory();
+    const auto held = lock();
     return std::unordered_map<std::string, std::uint64_t>{
         {"links", use.links},
         {"staging", use.staging},

@@ -33,7 +33,6 @@ Window::Window(c10::intrusive_ptr<Backend> backend) : backend_(std::move(backend
 
 Window::~Window() {
   const WithoutPython without;
-  const auto turn = backend_->take_turn();
   window_.end();
 }
 
@@ -66,10 +65,8 @@ void Window::tensor_register(const at::Tensor& tensor, bool owning) {
   const WithoutPython without;
   const EndedByCtrlC interruptible;
   std::vector<Registered> ranks = translated([&] { return exchange(tensor); });
-  window_ = translated([&] {
-    const auto turn = backend_->take_turn();
-    return backend_->comm_.window(tensor.data_ptr(), tensor.nbytes());
-  });
+  window_ =
+      translated([&] { return backend_->comm()->window(tensor.data_ptr(), tensor.nbytes()); });
   ranks_ = std::move(ranks);
   if (owning) tensor_ = tensor;
 }
@@ -80,10 +77,7 @@ void Window::tensor_deregister() {
   const EndedByCtrlC interruptible;
   ranks_.clear();
   const at::Tensor kept = std::exchange(tensor_, {});
-  translated([&] {
-    const auto turn = backend_->take_turn();
-    window_.close();
-  });
+  translated([&] { window_.close(); });
 }
 
 const Window::Registered& Window::of(std::int64_t rank, const char* what) const {
@@ -96,18 +90,22 @@ const Window::Registered& Window::of(std::int64_t rank, const char* what) const 
 WorkPointer Window::issue(const WindowCall& asked, const char* name, const at::Tensor& held,
                           bool async, Milliseconds timeout) {
   const auto issued = [&] {
-    const auto turn = backend_->take_turn();
     const EndedByCtrlC interruptible;
+    const auto calls = backend_->comm();
     Operation o(::c10d::OpType::UNKNOWN, name, at::kCPU);
     if (held.defined()) o.held.push_back(held);
     const auto work = backend_->make_work(std::move(o), backend_->effective(timeout));
     WindowCall call = asked;
     call.timeout = work->getTimeout();
-    const Future future =
-        async ? window_.start(call) : window_.run_or_start(call, backend_->wanted_);
+    Future future;  // none: it is over
+    if (async) {
+      future = window_.start(call);
+    } else {
+      window_.run(call);
+    }
     if (future.valid()) {
-      backend_->end_with(work, future);
-    } else {  // it is over
+      Backend::end_with(work, future);
+    } else {
       work->end(std::nullopt);
     }
     return work;
@@ -154,10 +152,7 @@ WorkPointer Window::wait_signal(std::int64_t peer, bool async,
 
 at::Tensor Window::map_remote_tensor(std::int64_t rank) {
   const Registered& there = of(rank, "map_remote_tensor");
-  std::byte* const memory = translated([&] {
-    const auto turn = backend_->take_turn();
-    return window_.map(static_cast<int>(rank));
-  });
+  std::byte* const memory = translated([&] { return window_.map(static_cast<int>(rank)); });
   TORCH_CHECK(memory != nullptr || there.count() == 0, "map_remote_tensor: the memory of rank ",
               rank, " cannot be mapped here: it is on another host; use put()");
   // The tensor keeps the window, not its registration.
@@ -168,10 +163,8 @@ at::Tensor Window::map_remote_tensor(std::int64_t rank) {
 
 ::c10d::WindowAttr Window::get_attr(std::int64_t peer) {
   const Registered& there = of(peer, "get_attr");
-  const bool one = translated([&] {
-    const auto turn = backend_->take_turn();
-    return window_.map(static_cast<int>(peer)) != nullptr || there.count() == 0;
-  });
+  const bool one = translated(
+      [&] { return window_.map(static_cast<int>(peer)) != nullptr || there.count() == 0; });
   return {one ? ::c10d::WindowAccessType::UNIFIED : ::c10d::WindowAccessType::SEPARATE};
 }
 

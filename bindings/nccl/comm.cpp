@@ -8,6 +8,7 @@
 #include "bindings/nccl/result.h"
 #include "bindings/nccl/windows.h"
 #include "comm/impl.h"
+#include "core/wait.h"
 
 namespace tutti::nccl {
 namespace {
@@ -25,6 +26,10 @@ struct Handles {
 Handles& handles() {
   static auto* instance = new Handles;  // never destroyed: threads may use handles during exit
   return *instance;
+}
+
+[[noreturn]] void refuse_gone() {
+  refuse_usage("another thread destroyed or aborted the communicator meanwhile");
 }
 
 RankGroup& group_of(ncclComm& comm) { return *comm.communicator.impl().group; }
@@ -58,8 +63,8 @@ ncclComm* new_handle(const Config& config, int rank, int size, int device) {
 }
 
 void free_handle(ncclComm& comm) {
-  comm.live.store(false, std::memory_order_release);
-  // Where a thread is in a call of it, this ends that call.
+  comm.live.store(false);
+  wait_for_users(comm);
   comm.communicator = Communicator();
   {
     const std::lock_guard lock(comm.mutex);
@@ -72,6 +77,17 @@ void free_handle(ncclComm& comm) {
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
   h.free.push_back(&comm);
+}
+
+void wait_for_users(const ncclComm& comm) {
+  wait_until(
+      Deadline::max(), [&] { return comm.users.load() == 0; }, OnStop::goes_on);
+}
+
+void destroy(ncclComm& comm) {
+  wait_for_users(comm);  // they may be aborted until then
+  if (!comm.live.exchange(false)) refuse_gone();
+  free_handle(comm);
 }
 
 ncclComm& checked(ncclComm_t comm) {
@@ -118,11 +134,11 @@ ncclComm& usable(ncclComm_t handle) {
   return comm;
 }
 
-Turn::Turn(ncclComm& comm) : comm_(comm) {
-  comm_.turn.lock();
-  if (comm_.live.load(std::memory_order_acquire)) return;
-  comm_.turn.unlock();
-  refuse_usage("another thread destroyed or aborted the communicator meanwhile");
+Use::Use(ncclComm& comm) : comm_(comm) {
+  comm_.users.fetch_add(1);
+  if (comm_.live.load()) return;
+  comm_.users.fetch_sub(1);
+  refuse_gone();
 }
 
 ncclResult_t async_result(ncclComm& comm) {

@@ -1,9 +1,9 @@
-// ncclComm: the struct behind an ncclComm_t, and the turns of the threads that use it.
+// ncclComm: the struct behind an ncclComm_t.
 //
 // A handle is never given back to the allocator, only to later communicators, so a stale handle is
-// recognised, and never read from freed memory. A thread that uses the communicator has its turn.
-// So calls of several threads run one after the other, and ncclCommAbort() and ncclCommRevoke()
-// know when the stopped call has returned.
+// recognised, and never read from freed memory. Threads that use the communicator are counted: it
+// lives as long as there is one, and ncclCommAbort() and ncclCommRevoke() know when stopped calls
+// have returned.
 #pragma once
 
 #include <atomic>
@@ -42,18 +42,16 @@ enum class Phase : std::uint8_t {
 struct alignas(2 * tutti::kCacheLine) ncclComm {
   std::atomic<bool> live{false};
   std::atomic<tutti::nccl::Phase> phase{tutti::nccl::Phase::opening};
-  std::mutex turn;
+  std::atomic<int> users{0};  // threads that use the communicator
   /// ncclInProgress while a call runs on another thread; then its result.
   std::atomic<ncclResult_t> async{ncclSuccess};
   std::atomic<bool> revoked{false};
   std::atomic<bool> finalized{false};
   std::atomic<bool> suspended{false};
 
-  tutti::Communicator
-      communicator;  // the thread with the turn uses it; others read it once `ready`
+  tutti::Communicator communicator;  // there once `ready`
   tutti::nccl::Config config;
-  std::shared_ptr<tutti::Window>
-      signals;  // made with the first window, by the thread with the turn
+  std::shared_ptr<tutti::Window> signals;  // made with the first window
   int rank = 0;
   int size = 0;
   int device = 0;
@@ -68,9 +66,12 @@ namespace tutti::nccl {
 
 /// A handle for a communicator that is being made.
 ncclComm* new_handle(const Config& config, int rank, int size, int device);
-/// Leaves the communicator and takes the handle back. The caller has the turn, or no other thread
-/// can have it.
+/// Leaves the communicator and takes the handle back, once no thread uses the communicator.
 void free_handle(ncclComm& comm);
+/// Waits until no thread uses it.
+void wait_for_users(const ncclComm& comm);
+/// Both, for the user; throws Error(invalid_usage) if another thread has done so.
+void destroy(ncclComm& comm);
 
 /// Throws Error(invalid_argument) for NULL and for a pointer that is not, or no longer, a
 /// communicator.
@@ -83,13 +84,13 @@ void refuse_suspended(const ncclComm& comm);
 /// kept(), and not suspended: ready for an operation.
 ncclComm& usable(ncclComm_t comm);
 
-/// Holds the turn. Throws Error(invalid_usage) if the communicator is destroyed meanwhile.
-class Turn {
+/// This thread uses the communicator. Throws Error(invalid_usage) if it is destroyed already.
+class Use {
  public:
-  explicit Turn(ncclComm& comm);
-  ~Turn() { comm_.turn.unlock(); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  explicit Use(ncclComm& comm);
+  ~Use() { comm_.users.fetch_sub(1, std::memory_order_release); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
 
  private:
   ncclComm& comm_;

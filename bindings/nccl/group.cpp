@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -103,19 +104,16 @@ ncclResult_t open_all(std::string_view function, const std::vector<Opening>& ope
 }
 
 ncclResult_t run_all(std::string_view function, std::span<Task> tasks, bool blocking) {
-  std::vector<ncclComm*> comms;
-  for (const Task& task : tasks) comms.push_back(task.comm);
-  // In the order of their addresses, as two threads may take some of the same.
-  std::sort(comms.begin(), comms.end());
-  comms.erase(std::unique(comms.begin(), comms.end()), comms.end());
+  std::set<ncclComm*> comms;
+  for (const Task& task : tasks) comms.insert(task.comm);
   ncclResult_t result = ncclSuccess;
   try {
-    std::deque<Turn> turns;
-    for (ncclComm* comm : comms) turns.emplace_back(*comm);
+    std::deque<Use> uses;
+    for (ncclComm* comm : comms) uses.emplace_back(*comm);
     try {
       run(tasks);
     } catch (...) {
-      result = caught(function, comms.front()->rank);
+      result = caught(function, (*comms.begin())->rank);
     }
     for (ncclComm* comm : comms) {
       if (!blocking) comm->async.store(result, std::memory_order_release);
@@ -135,8 +133,7 @@ ncclResult_t carry_out(std::string_view function, Work& work, bool blocking) {
   }
   for (ncclComm* comm : work.destructions) {
     try {
-      const Turn turn(*comm);
-      free_handle(*comm);
+      destroy(*comm);
     } catch (...) {
       const ncclResult_t destroyed = caught(function);
       if (result == ncclSuccess) result = destroyed;
@@ -245,7 +242,7 @@ bool runs_at_once(const ncclComm& comm) {
 
 ncclResult_t run_at_once(std::string_view function, ncclComm& comm, const Call& call) {
   try {
-    const Turn turn(comm);
+    const Use held(comm);
     comm.communicator.run(call);
     return ncclSuccess;
   } catch (...) {
@@ -265,7 +262,7 @@ ncclResult_t submit(std::string_view function, Task&& task) {
   if (blocking) {
     // Nothing is allocated or checked twice.
     try {
-      const Turn turn(*task.comm);
+      const Use held(*task.comm);
       run({&task, 1});
       return ncclSuccess;
     } catch (...) {

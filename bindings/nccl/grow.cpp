@@ -101,7 +101,7 @@ NCCL_API(ncclResult_t, ncclCommGrow,
     const tutti::Options options = options_for(child_config);
     return open_child(kName, parent, newcomm, true, parent.rank, nRanks, child_config,
                       [&parent, mine, nRanks, options] {
-                        const Turn turn(parent);
+                        const Use held(parent);
                         tutti::Communicator renewed = renewed_if_stopped(parent, options);
                         tutti::Communicator& members = renewed ? renewed : parent.communicator;
                         const ncclUniqueId id = id_of_root(members, mine ? &*mine : nullptr);

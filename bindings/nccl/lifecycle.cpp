@@ -18,11 +18,11 @@ void fail_all(ncclComm& comm, std::string_view function) {
   comm.communicator.abort(fmt::format("{} was called", function));
 }
 
-/// Makes a call that another thread is in return, kernels leave their waits, and all ranks' later
-/// calls fail; returns with the turn, when nothing of this rank is under way any more.
+/// Makes calls that other threads are in return, kernels leave their waits, and all ranks' later
+/// calls fail; returns when nothing of this rank is under way any more.
 void stop(ncclComm& comm, std::string_view function) {
   fail_all(comm, function);
-  comm.turn.lock();
+  wait_for_users(comm);
   wait_on_device(*comm.communicator.impl().group);
 }
 
@@ -78,13 +78,12 @@ NCCL_API(ncclResult_t, ncclCommAbort, (ncclComm_t comm)) {
     }
     // A rank that is in no operation just leaves: others may be finishing what it has finished, and
     // a rank that waits for it notices. On a GPU it may be in one after its call has returned.
-    if (!c.turn.try_lock()) {
+    if (c.users > 0) {
       stop(c, "ncclCommAbort");
     } else if (c.communicator && is_running_on_device(*c.communicator.impl().group)) {
       fail_all(c, "ncclCommAbort");
     }
-    free_handle(c);
-    c.turn.unlock();
+    destroy(c);
     return ncclSuccess;
   });
 }
@@ -103,7 +102,6 @@ NCCL_API(ncclResult_t, ncclCommRevoke, (ncclComm_t comm, int revokeFlags)) {
     stop(c, "ncclCommRevoke");
     // The stopped call has returned, and has told its result.
     c.async.store(ncclSuccess, std::memory_order_release);
-    c.turn.unlock();
     return ncclSuccess;
   });
 }
@@ -126,7 +124,7 @@ NCCL_API(ncclResult_t, ncclCommSplit,
     // The new rank and size are not known before the ranks have talked.
     return open_child(kName, parent, newcomm, color >= 0, -1, -1, child_config,
                       [&parent, color, key, options, newcomm] {
-                        const Turn turn(parent);
+                        const Use held(parent);
                         tutti::Communicator renewed = renewed_if_stopped(parent, options);
                         tutti::Communicator& whole = renewed ? renewed : parent.communicator;
                         tutti::Communicator child = whole.split(color, key, options);
@@ -177,15 +175,12 @@ NCCL_API(ncclResult_t, ncclCommShrink,
       refuse_argument(
           fmt::format("rank {} is excluded, so it must not call ncclCommShrink", parent.rank));
     }
-    if (stops) {
-      stop(parent, kName);
-      parent.turn.unlock();
-    }
+    if (stops) stop(parent, kName);
     const Config child_config = parse_config(config, parent.config);
     const tutti::Options options = options_for(child_config);
     return open_child(kName, parent, newcomm, true, rank, size, child_config,
                       [&parent, excluded, options] {
-                        const Turn turn(parent);
+                        const Use held(parent);
                         return parent.communicator.shrink(excluded, options);
                       });
   });

@@ -19,7 +19,7 @@ NCCL_API(ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags)) {
     Opening nothing;  // what the ranks do together
     nothing.parent = &c;
     nothing.open = [&c] {
-      const Turn turn(c);
+      const Use held(c);
       c.communicator.release_memory();
       c.suspended = true;
       return tutti::Communicator();
@@ -42,7 +42,7 @@ NCCL_API(ncclResult_t, ncclCommMemStats,
   return guarded("ncclCommMemStats", [&] {
     ncclComm& c = made(comm);
     require(value, "value");
-    const Turn turn(c);
+    const Use held(c);
     const tutti::MemoryUse use = c.communicator.memory();
     const uint64_t idle = use.links + use.staging;
     switch (stat) {

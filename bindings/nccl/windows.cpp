@@ -79,7 +79,7 @@ ncclResult_t locate(std::string_view function, ncclWindow_t window, void** out, 
   });
 }
 
-/// Collective over the communicator; this thread has its turn.
+/// Collective over the communicator.
 RegisteredWindow open_window(ncclComm& comm, void* memory, std::size_t bytes) {
   RegisteredWindow made{&comm, static_cast<std::byte*>(memory), bytes};
   if (memory_of(memory) == MemoryKind::device) {
@@ -125,7 +125,7 @@ NCCL_API(ncclResult_t, ncclCommWindowRegister,
     Opening opening;
     opening.parent = &owner;
     opening.open = [&owner, buff, size, win] {
-      const Turn turn(owner);
+      const Use held(owner);
       *win = windows().add(open_window(owner, buff, size));
       return Communicator();
     };
@@ -138,7 +138,7 @@ NCCL_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t 
   return guarded("ncclCommWindowDeregister", [&] {
     ncclComm& owner = checked(comm);
     if (win == nullptr) return ncclSuccess;
-    const Turn turn(owner);
+    const Use held(owner);
     const RegisteredWindow window = windows().remove(owner, win);
     if (window.window) window.window->end();
     return ncclSuccess;

@@ -111,7 +111,7 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
             options_of(self.get().options(), timeout, std::nullopt, std::move(algorithm));
         Communicator made;
         {
-          const Turn turn = self.turn();
+          const Callers::Call in_call(self.callers());
           const Waiting waiting;
           made = self.get().split(color, key, options);
         }
@@ -127,7 +127,7 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
          std::optional<double> rendezvous_timeout) {
         const Options options =
             options_of(self.get().options(), timeout, rendezvous_timeout, std::nullopt);
-        const Turn turn = self.turn();
+        const Callers::Call in_call(self.callers());
         const Waiting waiting;
         return PythonCommunicator(self.get().shrink(excluded, options));
       },
@@ -146,7 +146,7 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
          std::optional<std::string> algorithm) {
         const Options options =
             options_of(self.get().options(), timeout, rendezvous_timeout, std::move(algorithm));
-        const Turn turn = self.turn();
+        const Callers::Call in_call(self.callers());
         const Waiting waiting;
         return PythonCommunicator(self.get().reconfigure(handles, number, options));
       },
@@ -163,7 +163,7 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
         const Options options =
             options_of(self.get().options(), timeout, rendezvous_timeout, std::nullopt);
         const UniqueId unique = unique_id_from_string(id);
-        const Turn turn = self.turn();
+        const Callers::Call in_call(self.callers());
         const Waiting waiting;
         return PythonCommunicator(self.get().grow(unique, size, options));
       },
@@ -174,7 +174,8 @@ void bind_life(nb::class_<PythonCommunicator>& c) {
   c.def(
       "use_plan",
       [](Self self, const std::string& text) {
-        const Turn turn = self.turn();
+        const Callers::Call in_call(self.callers());
+        const Waiting waiting;
         self.get().use_plan(text);
       },
       "text"_a,

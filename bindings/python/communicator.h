@@ -1,9 +1,10 @@
-// tutti.Communicator, as Python sees it: one thread at a time calls it, and a call runs without the
-// GIL, or is kept until its group ends, or becomes a Future.
+// tutti.Communicator, as Python sees it: a call runs without the GIL, or is kept until its group
+// ends, or becomes a Future. A communicator lives as long as a thread is in a call of it.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -32,26 +33,46 @@ inline OpenGroups& open_groups() {
   return g;
 }
 
-/// The thread that is in a call of a communicator; only one may be at a time. Under the GIL.
-class Turn {
+/// The threads that are in calls of a communicator. Under the GIL.
+class Callers {
  public:
-  explicit Turn(std::optional<std::thread::id>& whose) : whose_(whose) {
-    if (whose_) {
-      throw Error(ErrorCode::invalid_usage,
-                  "this communicator is in another call, of another thread or of one that a "
-                  "signal's handler has interrupted: one thread at a time calls it, except abort() "
-                  "and check(). Let the threads start what they call, and wait for that "
-                  "(async_op=True), or give each its own communicator: split(0), on all ranks in "
-                  "the same order");
+  /// Of this thread, as long as this lives.
+  class Call {
+   public:
+    explicit Call(Callers& callers) : callers_(callers.here()) { callers_.push_back(own()); }
+    ~Call() {
+      const auto mine = std::ranges::find(callers_, own());
+      if (mine != callers_.end()) callers_.erase(mine);
     }
-    whose_ = std::this_thread::get_id();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    std::vector<std::thread::id>& callers_;
+  };
+  bool has_others() {
+    return std::ranges::any_of(here(), [](std::thread::id id) { return id != own(); });
   }
-  ~Turn() { whose_.reset(); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  /// Throws where this thread is in a call, which a signal's handler has interrupted.
+  void refuse_in_call() {
+    if (std::ranges::find(here(), own()) == here().end()) return;
+    throw Error(ErrorCode::invalid_usage,
+                "a signal's handler ends the communicator that its thread is calling");
+  }
 
  private:
-  std::optional<std::thread::id>& whose_;
+  static std::thread::id own() { return std::this_thread::get_id(); }
+  /// A child of fork() has no other thread than the one that forked.
+  std::vector<std::thread::id>& here() {
+    if (generation_ != process_generation()) {
+      generation_ = process_generation();
+      callers_.clear();
+    }
+    return callers_;
+  }
+
+  std::vector<std::thread::id> callers_;
+  std::uint32_t generation_ = process_generation();
 };
 
 class PythonCommunicator {
@@ -66,19 +87,18 @@ class PythonCommunicator {
   }
 
   Communicator& get() { return comm_; }
-  Turn turn() { return Turn(in_call()); }
+  Callers& callers() { return *callers_; }
   Ranks ranks() const { return {comm_.rank(), comm_.size()}; }
 
   void destroy() {
-    // Another thread waits for one of this rank's operations.
-    while (comm_ && in_call() && in_call() != std::this_thread::get_id()) {
+    callers_->refuse_in_call();
+    while (comm_ && callers_->has_others()) {  // they wait for operations of this rank
       {
         const nb::gil_scoped_release release;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
     }
-    const Turn turn(in_call());
     leave();
     if (PyErr_Occurred() != nullptr) throw nb::python_error();  // Ctrl-C
   }
@@ -87,7 +107,7 @@ class PythonCommunicator {
   template <class Fill>
   nb::any call(bool async_op, std::uintptr_t stream, Fill&& fill) {
     (void)comm_.impl();  // before anything else: it may be destroyed
-    const Turn turn(in_call());
+    const Callers::Call in_call(*callers_);
     if (async_op || open_groups().depth > 0) return keep(async_op, stream, fill);
     Operation o;
     fill(o);
@@ -102,15 +122,6 @@ class PythonCommunicator {
   }
 
  private:
-  /// The thread that is in a call. A child of fork() has no other thread than the one that forked.
-  std::optional<std::thread::id>& in_call() {
-    if (generation_ != process_generation()) {
-      generation_ = process_generation();
-      in_call_.reset();
-    }
-    return in_call_;
-  }
-
   /// If Ctrl-C ends the wait, its exception is set afterwards.
   void leave() {
     if (!comm_) return;
@@ -128,12 +139,18 @@ class PythonCommunicator {
         throw Error(ErrorCode::invalid_usage,
                     "async_op: a call on GPU memory is put on its stream anyway, and returns");
       }
-      Future future = comm_.start(o->call);
+      Future future;
+      {
+        const Waiting waiting;
+        future = comm_.start(o->call);
+      }
       return any_of(nb::cast(PythonFuture(std::move(future), std::move(o))));
     }
     if (o->on_gpu()) {
+      const Waiting waiting;
       comm_.run(o->call, reinterpret_cast<void*>(stream));
     } else {
+      const Waiting waiting;
       comm_.run(o->call);
     }
     nb::any result = any_of(o->result);
@@ -142,8 +159,7 @@ class PythonCommunicator {
   }
 
   Communicator comm_;
-  std::optional<std::thread::id> in_call_;
-  std::uint32_t generation_ = process_generation();
+  std::unique_ptr<Callers> callers_ = std::make_unique<Callers>();
 };
 
 /// `options`, but for the keyword arguments that are not None.

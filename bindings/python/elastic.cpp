@@ -32,7 +32,7 @@ void bind_elastic(nb::module_& module) {
   c.def(
       "should_join",
       [](ElasticJob& self, PythonCommunicator& comm) {
-        const Turn turn = comm.turn();
+        const Callers::Call in_call(comm.callers());
         const Waiting waiting;
         return self.should_join(comm.get());
       },
@@ -52,7 +52,12 @@ void bind_elastic(nb::module_& module) {
           self.join(first, options);
           return PythonCommunicator(std::move(first));
         }
-        const Turn turn = comm->turn();
+        comm->callers().refuse_in_call();
+        if (comm->callers().has_others()) {
+          throw Error(ErrorCode::invalid_usage,
+                      "join(): another thread is in a call of the communicator, which ends");
+        }
+        const Callers::Call in_call(comm->callers());
         const Waiting waiting;
         self.join(comm->get(), options);
         return PythonCommunicator(std::exchange(comm->get(), {}));

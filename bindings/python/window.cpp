@@ -53,13 +53,13 @@ PythonWindow::PythonWindow(nb::object comm, nb::object array)
   check_host_memory(*memory_, "x");
   PythonCommunicator& c = this->comm();
   Communicator& native = c.get();
-  const Turn turn = c.turn();
+  const Callers::Call in_call(c.callers());
   const Waiting waiting;
   window_ = native.window(memory_->data(), memory_->bytes());
 }
 
 nb::any PythonWindow::call(WindowCall call, std::optional<nb::handle> from, bool async_op) {
-  const Turn turn = comm().turn();
+  const Callers::Call in_call(comm().callers());
   PythonFuture::tidy();
   auto operation = std::make_unique<Operation>();
   if (from) {
@@ -72,11 +72,15 @@ nb::any PythonWindow::call(WindowCall call, std::optional<nb::handle> from, bool
     call.offset = call.offset <= SIZE_MAX / element ? call.offset * element : SIZE_MAX;
   }
   if (async_op) {
-    Future future = window_.start(call);
+    Future future;
+    {
+      const Waiting waiting;
+      future = window_.start(call);
+    }
     return any_of(nb::cast(PythonFuture(std::move(future), std::move(operation))));
   }
   if (open_groups().depth > 0) {
-    window_.run(call);
+    window_.run(call);  // which keeps it
     open_groups().operations.push_back(std::move(operation));
   } else {
     const Waiting waiting;
@@ -86,7 +90,7 @@ nb::any PythonWindow::call(WindowCall call, std::optional<nb::handle> from, bool
 }
 
 nb::object PythonWindow::map(int peer, nb::handle dtype) {
-  const Turn turn = comm().turn();
+  const Callers::Call in_call(comm().callers());
   std::byte* const data = window_.map(peer);
   const nb::module_ numpy = nb::module_::import_("numpy");
   if (data == nullptr) return nb::none();
@@ -96,7 +100,7 @@ nb::object PythonWindow::map(int peer, nb::handle dtype) {
 
 void PythonWindow::close() {
   {
-    const Turn turn = comm().turn();
+    const Callers::Call in_call(comm().callers());
     const Waiting waiting;
     window_.close();
   }

@@ -78,27 +78,23 @@ TEST_P(Put, SignalsAreCountedAndTheRestStays) {
   });
 }
 
-TEST_P(Put, AWaitGoesOnAsAStartedOneWhenAnotherThreadWantsItsTurn) {
+TEST_P(Put, AWaitOfOneThreadHoldsUpNoOtherThread) {
   run_thread_ranks(2, [](Communicator& comm) {
     Window window = comm.window(0);
     const int peer = 1 - comm.rank();
-    const WindowCall wait{.kind = WindowCall::Kind::wait_signal, .peer = peer};
-    std::atomic<int> wanted{0};
     window.signal(peer);
-    EXPECT_FALSE(window.run_or_start(wait, wanted).valid());  // nobody wants it: it is over
-    comm.barrier();
-    std::thread other([&] {
-      std::this_thread::sleep_for(50ms);
-      wanted = 1;
-      comm.wake();
+    window.wait_signal(peer);
+    std::atomic<bool> over{false};
+    std::thread waiting([&] {
+      window.wait_signal(peer);
+      over = true;
     });
-    Future rest = window.run_or_start(wait, wanted);  // the peer signals later
-    other.join();
-    ASSERT_TRUE(rest.valid());
-    EXPECT_FALSE(rest.ready());
+    std::this_thread::sleep_for(20ms);  // it waits by now, most probably
+    comm.barrier();
+    EXPECT_FALSE(over);  // no peer signals before the next barrier
     comm.barrier();
     window.signal(peer);
-    rest.wait();
+    waiting.join();
     window.close();
   });
 }

@@ -1,5 +1,7 @@
 // What a second thread does to a communicator while the first one is in a blocking call: it may not
-// destroy it, nor end a window; a destructor, and the end of the process, end the call first.
+// destroy it; a destructor, and the end of the process, end the call first; the end of a window
+// ends the waits for its signals. A communicator stays as it is for the calls that wait for their
+// turns.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/wait.h>
@@ -7,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <ctime>
 #include <functional>
@@ -103,26 +106,87 @@ TEST(TwoThreads, ADestructorBesideABlockingCallEndsIt) {
   }
 }
 
-TEST(TwoThreads, AWindowThatEndsBesideAWaitEndsIt) {
-  for (const bool closes : {false, true}) {
-    run_thread_ranks(2, [&](Communicator& c) {
-      Communicator own = c.split(0, c.rank());
-      std::optional<Window> window(own.window(4096));
-      if (c.rank() == 1) {
-        while (!own.error()) std::this_thread::sleep_for(5ms);
-        return;
-      }
+TEST(TwoThreads, AWindowThatEndsBesideAWaitEndsItAlone) {
+  run_thread_ranks(2, [](Communicator& c) {
+    std::optional<Window> window(c.window(4096));
+    if (c.rank() == 0) {
       Window& used = *window;
-      const auto wait = [&](Communicator&) { used.wait_signal(1, 1); };
-      const Error ended = beside(own, wait, [&] {
-        if (closes) {
-          EXPECT_EQ(error_of([&] { used.close(); }).code(), ErrorCode::invalid_usage);
-        }
+      const Error ended = beside(
+          c, [&](Communicator&) { used.wait_signal(1, 1); }, [&] { window.reset(); });
+      EXPECT_EQ(ended.code(), ErrorCode::invalid_usage) << ended.what();
+      EXPECT_NE(std::string(ended.what()).find("rank 0 has ended window 1"), std::string::npos)
+          << ended.what();
+    }
+    c.barrier();
+  });
+}
+
+TEST(TwoThreads, AWindowEndsBesideACallThatDoesNotNeedIt) {
+  run_thread_ranks(2, [](Communicator& c) {
+    std::optional<Window> window(c.window(4096));
+    std::int64_t x = c.rank() + 1;
+    c.barrier();
+    if (c.rank() == 0) {
+      const auto call = [&](Communicator& comm) {
+        comm.all_reduce(&x, &x, 1, DataType::int64);
+        throw Error(ErrorCode{}, "over");
+      };
+      std::atomic<bool> ended{false};
+      const Error error = beside(c, call, [&] {
         window.reset();
+        ended = true;
+        c.send(nullptr, 0, DataType::uint8, 1);  // it may come
       });
-      EXPECT_EQ(ended.code(), ErrorCode::aborted) << ended.what();
+      EXPECT_TRUE(ended);
+      EXPECT_STREQ(error.what(), "over");
+    } else {
+      c.recv(nullptr, 0, DataType::uint8, 0);
+      c.all_reduce(&x, &x, 1, DataType::int64);
+    }
+    EXPECT_EQ(x, 3);
+  });
+}
+
+// The first call has moved to the engine, so that neither thread has the turn any more.
+TEST(TwoThreads, ADestroyBesideACallThatHasMovedIsRefused) {
+  run_thread_ranks(2, [](Communicator& c) {
+    std::int64_t x = 7, y = 0;
+    if (c.rank() == 1) {
+      c.recv(&y, 1, DataType::int64, 0);
+      EXPECT_EQ(y, 7);
+      while (!c.error()) std::this_thread::sleep_for(5ms);
+      return;
+    }
+    const Error ended = beside(c, blocking_calls()[2], [&] {
+      c.send(&x, 1, DataType::int64, 1);
+      EXPECT_EQ(error_of([&] { c.destroy(); }).code(), ErrorCode::invalid_usage);
+      EXPECT_TRUE(c);
+      c.abort("enough");
     });
-  }
+    EXPECT_EQ(ended.code(), ErrorCode::aborted) << ended.what();
+  });
+}
+
+// A split keeps its turn, so the second thread has not begun when the first one is ended.
+TEST(TwoThreads, AnAbortEndsACallThatWaitsForItsTurn) {
+  run_thread_ranks(2, [](Communicator& c) {
+    if (c.rank() == 1) {
+      while (!c.error()) std::this_thread::sleep_for(5ms);
+      return;
+    }
+    Error second(ErrorCode{}, "");
+    std::thread other;
+    const Error first = beside(
+        c, [](Communicator& comm) { comm.split(0, 0); },
+        [&] {
+          other = std::thread([&] { second = error_of([&] { c.barrier(); }); });
+          std::this_thread::sleep_for(50ms);
+          c.abort("enough");
+        });
+    other.join();
+    EXPECT_EQ(first.code(), ErrorCode::aborted) << first.what();
+    EXPECT_EQ(second.code(), ErrorCode::aborted) << second.what();
+  });
 }
 
 /// As a program does: its first thread is in a call, and another one ends the process.

@@ -20,14 +20,17 @@ bool answers_soon(const Job& job) {
   return false;
 }
 
-/// Returns when `job` can do something.
-void wait_for(Job& job) {
-  if (answers_soon(job)) return;
+/// Returns when `job` can do something; false: it cannot, and is wanted elsewhere.
+bool wait_for(Job& job, Wanted wanted) {
+  if (answers_soon(job)) return true;
   job.standstill() = {};
   Job* const jobs[] = {&job};
-  Wait wait(jobs);
-  do wait.once();
-  while (!job.operation().can_advance());
+  Wait wait(jobs, nullptr, wanted);
+  do {
+    wait.once();
+    if (job.operation().can_advance()) return true;
+  } while (!wait.lets_go());
+  return false;
 }
 
 /// Returns when one of `jobs` can do something, has failed (it is taken out then, and `source`
@@ -83,22 +86,34 @@ class Abandoning {
   std::span<Job* const> jobs_;
 };
 
-/// The jobs of one list. The first failure is that of all of them.
+/// The jobs of one list, until they are wanted elsewhere. The first failure is that of all of them.
 class JobList final : public JobSource {
  public:
-  explicit JobList(std::span<Job* const> jobs) : jobs_(jobs) {}
-  bool has_more() const override { return !jobs_.empty(); }
+  JobList(std::span<Job*> jobs, Wanted wanted) : jobs_(jobs), wanted_(wanted) {}
+  bool has_more() const override { return is_new_ || (!has_let_go_ && is_any(wanted_)); }
   void take(std::vector<Job*>& pending) override {
-    pending.insert(pending.end(), jobs_.begin(), jobs_.end());
-    jobs_ = {};
+    if (is_new_) {
+      pending.assign(jobs_.begin(), jobs_.end());
+    } else {
+      std::ranges::copy(pending, jobs_.begin());
+      left_ = pending.size();
+      pending.clear();
+      has_let_go_ = true;
+    }
+    is_new_ = false;
   }
   bool is_callers() const override { return true; }
   void ended(Job&, std::exception_ptr error) override {
     if (error) std::rethrow_exception(error);
   }
+  /// Those that have been let go.
+  std::span<Job*> left() const { return jobs_.first(left_); }
 
  private:
-  std::span<Job* const> jobs_;
+  const std::span<Job*> jobs_;
+  const Wanted wanted_;
+  bool is_new_ = true, has_let_go_ = false;
+  std::size_t left_ = 0;
 };
 
 }  // namespace
@@ -112,44 +127,22 @@ bool Job::advance() {
   return false;
 }
 
-void run_to_completion(Operation& operation, const Binding& binding, const WaitPolicy& policy) {
-  Job job(operation, policy);
-  Job* const jobs[] = {&job};
-  Abandoning abandoning(jobs);
-  operation.bind(binding);
-  while (!operation.advance()) wait_for(job);
-  abandoning.all_done();
-}
-
-bool run_unless_wanted(Job& job, const std::atomic<int>& wanted) {
-  Job* const jobs[] = {&job};
-  Abandoning abandoning(jobs);
-  bool let_go = false;
-  while (!let_go && !job.advance()) {
-    if (answers_soon(job)) continue;
-    job.standstill() = {};
-    Wait wait(jobs, nullptr, &wanted);
-    do wait.once();
-    while (!job.operation().can_advance() && !wait.lets_go());
-    let_go = wait.lets_go() && !job.operation().can_advance();
-  }
-  abandoning.all_done();
-  return !let_go;
-}
-
-void run_to_completion(std::span<Job*> jobs) {
+std::span<Job*> run_unless_wanted(std::span<Job*> jobs, Wanted wanted) {
   Abandoning abandoning(jobs);
   // Most groups are a message to another rank and one from there, and the first ends at once.
   const auto ended = std::partition(jobs.begin(), jobs.end(), [](Job* j) { return !j->advance(); });
-  const std::span<Job* const> left(jobs.begin(), ended);
+  std::span<Job*> left(jobs.begin(), ended);
   if (left.size() == 1) {
-    do wait_for(*left.front());
-    while (!left.front()->advance());
+    while (!left.empty() && wait_for(*left.front(), wanted)) {
+      if (left.front()->advance()) left = {};
+    }
   } else if (!left.empty()) {
-    JobList list(left);
+    JobList list(left, wanted);
     run_to_completion(list);
+    left = list.left();
   }
   abandoning.all_done();
+  return left;
 }
 
 void run_to_completion(JobSource& source) {

@@ -58,17 +58,14 @@ class JobSource {
   virtual bool is_callers() const { return false; }
 };
 
-/// Runs `operation` with `binding`, which outlives that. Throws Error after the first failure,
-/// which every rank of the communicator can read by then.
-void run_to_completion(Operation& operation, const Binding& binding, const WaitPolicy& policy);
+/// Counters, one of which is not 0 when a thread that waits should leave its jobs to another one.
+using Wanted = std::span<const std::atomic<int>* const>;
 
-/// Runs `job`, which has been started. True: to its end. False: it has to wait while `wanted` is
-/// not 0, so it stands still, for another thread to run it on. Throws Error as above.
-bool run_unless_wanted(Job& job, const std::atomic<int>& wanted);
-
-/// Runs all `jobs` to their ends, side by side. Throws Error after the first failure, which every
-/// rank of that communicator can read by then. Changes the order of `jobs`.
-void run_to_completion(std::span<Job*> jobs);
+/// Runs `jobs`, which have been started, side by side. Returns those that are not over: where one
+/// of them has to wait while it is `wanted`, all stand still, for another thread to run them on.
+/// Throws Error after the first failure, which every rank of that communicator can read by then.
+/// Changes the order of `jobs`.
+std::span<Job*> run_unless_wanted(std::span<Job*> jobs, Wanted wanted);
 
 /// Runs the jobs of `source` side by side until there are none; those that come meanwhile begin at
 /// once. A failure ends the jobs of its communicator only. Throws what `source` throws.

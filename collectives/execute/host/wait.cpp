@@ -65,7 +65,7 @@ std::chrono::nanoseconds timeout_of(const Job& job) {
 
 bool outnumber_cores() { return waiting_for_hosts.load(std::memory_order_relaxed) > cores(); }
 
-Wait::Wait(std::span<Job* const> pending, const JobSource* source, const std::atomic<int>* wanted)
+Wait::Wait(std::span<Job* const> pending, const JobSource* source, Wanted wanted)
     : pending_(pending),
       source_(source),
       wanted_(wanted),
@@ -101,7 +101,7 @@ void Wait::once() {
     return;
   }
   throw_if_failed();
-  lets_go_ = is_wanted();
+  lets_go_ = is_any(wanted_);
   const auto now = Clock::now();
   if (began_ == Clock::time_point{}) began_ = now;
   newest_ = now;
@@ -196,7 +196,7 @@ void Wait::sleep(Clock::time_point now) {
   // Of several hosts, some may share the cores with this one.
   if (left_to_reactor_) most = std::max(most, std::min((now - began_) / 8, kLongestSleep));
   sleep_unless(
-      doorbells, [&] { return is_over() || is_wanted() || has_failed(); }, most);
+      doorbells, [&] { return is_over() || is_any(wanted_) || has_failed(); }, most);
 }
 
 bool Wait::leave_to_reactor(std::span<RankGroup* const> groups, Clock::time_point now) const {
@@ -228,7 +228,7 @@ void Wait::sleep_on_network(std::span<RankGroup* const> groups, Clock::time_poin
     }
   }
   network.sleep(std::max<Clock::duration>(most, std::chrono::microseconds(50)),
-                [&] { return is_over() || is_wanted() || has_failed(); });
+                [&] { return is_over() || is_any(wanted_) || has_failed(); });
 }
 
 void Wait::throw_if_failed() {

@@ -16,13 +16,21 @@ namespace tutti {
 /// network's.
 bool outnumber_cores();
 
-/// One wait: until one of `pending` can go on, `source` has more, or `wanted` is not 0.
+/// Whether a counter of `wanted` is not 0.
+inline bool is_any(Wanted wanted) {
+  for (const std::atomic<int>* const counter : wanted) {
+    if (counter->load(std::memory_order_relaxed) > 0) return true;
+  }
+  return false;
+}
+
+/// One wait: until one of `pending` can go on, `source` has more, or it is `wanted` elsewhere.
 class Wait {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit Wait(std::span<Job* const> pending, const JobSource* source = nullptr,
-                const std::atomic<int>* wanted = nullptr);
+                Wanted wanted = {});
   ~Wait();
   Wait(const Wait&) = delete;
   Wait& operator=(const Wait&) = delete;
@@ -30,7 +38,7 @@ class Wait {
   /// Looks once, and lets some time pass. Throws Error once a communicator has failed.
   void once();
   bool is_over();
-  /// Whether `wanted` was so when this thread last had time to look.
+  /// Whether that was so when this thread last had time to look.
   bool lets_go() const { return lets_go_; }
   /// What is done now and then for each job that does not move, whether others do or not.
   void look_after(Clock::time_point now);
@@ -61,16 +69,13 @@ class Wait {
   /// ring one, a thread that has waited for long sleeps for long: on a host with more ranks than
   /// cores, constant looks keep other ranks from their work.
   void sleep_on_network(std::span<RankGroup* const> groups, Clock::time_point now);
-  bool is_wanted() const {
-    return wanted_ != nullptr && wanted_->load(std::memory_order_relaxed) > 0;
-  }
   bool has_failed() const;
   void throw_if_failed();
   void inspect(Job& job, Clock::time_point now);
 
   std::span<Job* const> pending_;
   const JobSource* source_;
-  const std::atomic<int>* wanted_;
+  const Wanted wanted_;
   Job* concerned_;
   int spins_;
   Clock::duration yields_for_;

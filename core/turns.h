@@ -1,0 +1,96 @@
+// Turns: threads that share an object use it one after the other, in the order in which they come.
+// Most objects are used by one thread alone. So until a second one comes, the turns of the first
+// one cost a few loads and stores (asymmetric_fence.h). From then on each turn costs a locked
+// instruction.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "core/asymmetric_fence.h"
+#include "core/wait.h"
+
+namespace tutti {
+
+class Turns {
+ public:
+  /// `wake`: makes the thread that has its turn look at wanted(), where it sleeps in a wait. A
+  /// thread that has to wait for its turn calls it once. `patience`: until when a thread waits that
+  /// has to wait from now on.
+  Turns(std::function<void()> wake, std::function<Deadline()> patience);
+  ~Turns();
+  Turns(const Turns&) = delete;
+  Turns& operator=(const Turns&) = delete;
+
+  /// Waits for this thread's turn, until `deadline`; false: it has not come. Throws
+  /// Error(invalid_usage) where this thread has its turn already, as a signal's handler may find
+  /// it, and Error(aborted) where it must_stop() meanwhile, if `on_stop` says so.
+  bool take(Deadline deadline = Deadline::max(), OnStop on_stop = OnStop::throws) {
+    const Thread me = this_thread();
+    // acquire: this thread's number may have been that of another one, which has ended.
+    if (first_.load(std::memory_order_relaxed) == me && !shared_.load(std::memory_order_relaxed) &&
+        !busy_.load(std::memory_order_acquire)) {
+      busy_.store(true, std::memory_order_relaxed);
+      light_fence();
+      if (!shared_.load(std::memory_order_relaxed)) return true;
+      leave(busy_, false);
+    }
+    return take_as_all(me, deadline, on_stop);
+  }
+  /// Ends this thread's turn.
+  void give_back() {
+    // Nobody else has it, so `holder_` is this thread, or this is the first thread's turn.
+    if (holder_.load(std::memory_order_relaxed) == nullptr) return leave(busy_, false);
+    leave(holder_, Thread{});
+  }
+  /// Whether a thread has its turn, or waits for it.
+  bool are_taken() const {
+    return busy_.load(std::memory_order_acquire) ||
+           holder_.load(std::memory_order_acquire) != nullptr ||
+           wanted_.load(std::memory_order_acquire) != 0;
+  }
+  /// How many threads wait for their turns. A thread that has its turn, and has to wait for
+  /// something else, looks here now and then.
+  const std::atomic<int>& wanted() const { return wanted_; }
+
+ private:
+  using Thread = const void*;  // a number of a thread, unique among those that live
+
+  static Thread this_thread() {
+#if defined(__x86_64__) || defined(__aarch64__)
+    return __builtin_thread_pointer();
+#else
+    return reinterpret_cast<Thread>(pthread_self());
+#endif
+  }
+  /// release: who has the next turn sees what was done in this one.
+  template <class T>
+  void leave(std::atomic<T>& mark, T none) {
+    mark.store(none, std::memory_order_release);
+    // Before the look, as a waiting thread has a fence between `wanted_` and its look at the mark.
+    if (shared_.load(std::memory_order_relaxed)) {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    } else {
+      light_fence();
+    }
+    if (wanted_.load(std::memory_order_relaxed) != 0) tell();
+  }
+  bool take_as_all(Thread me, Deadline deadline, OnStop on_stop);
+  bool wait(Thread me, Deadline deadline, OnStop on_stop);
+  void tell();
+
+  std::atomic<Thread> first_{nullptr};   // null: none has come yet
+  std::atomic<bool> shared_{false};      // another one has come
+  std::atomic<bool> busy_{false};        // the first one has its turn, as long as nobody else came
+  std::atomic<Thread> holder_{nullptr};  // has its turn, from then on
+  std::atomic<int> wanted_{0};           // as many as the queue has
+  const std::function<void()> wake_;
+  const std::function<Deadline()> patience_;
+  struct Queue;
+  std::shared_ptr<Queue> queue_;
+};
+
+}  // namespace tutti
