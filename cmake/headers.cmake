@@ -10,11 +10,11 @@ set(TUTTI_PUBLIC_HEADERS
   core/error.h
   core/memory.h
   collectives/collective.h
+  comm/call.h
   comm/communicator.h
   comm/elastic.h
-  comm/kept_call.h
+  comm/named_calls.h
   comm/window.h
-  comm/typed.h
   bootstrap/unique_id.h)
 
 # What Tutti's own engines and bindings include besides, as "core/convert.h": numbers, texts, loops on

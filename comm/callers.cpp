@@ -36,76 +36,61 @@ void wait_for_moved(std::span<Future> moved, std::span<Communicator::Impl* const
   }
 }
 
-void Communicator::Impl::run_here(const Call& call, Wanted wanted, std::vector<Future>& moved) {
+void wait_without(Communicator::Impl::Turn& turn, Communicator::Impl& impl,
+                  std::span<Future> moved) {
+  const Communicator::Impl::Blocked blocked(impl);
+  turn.unlock();
+  Communicator::Impl* const impls[] = {&impl};
+  wait_for_moved(moved, impls);
+}
+
+namespace {
+
+/// Runs a call, or what waits for a condition, on this thread, in its turn, while it is not
+/// `wanted`. What is left goes to `moved`.
+void run_here(Communicator::Impl& impl, const Call& call, std::shared_ptr<ConditionCall> waiting,
+              Wanted wanted, std::vector<Future>& moved) {
   // A kernel's failure is the cause of what follows from it, also where nobody has looked yet.
-  if (team) team->note_failure(*group);
-  group->liveness().throw_if_failed();
-  const Binding* const again = bind_if_repeated(call);
-  if (again == nullptr && call.collective == Collective::send_recv) {
-    or_tell([&] {
-      check(call);
-      check_not_to_itself(call);
-    });
-  }
+  if (impl.team) impl.team->note_failure(*impl.group);
+  impl.group->liveness().throw_if_failed();
+  if (!waiting && call.collective == Collective::send_recv) impl.check_alone(call);
   ListedCall alone{&call};
-  CallersSeries series(*this, SeriesKey::of(call));
+  const SeriesKey key = waiting ? SeriesKey{-1, false, waiting.get()} : SeriesKey::of(call);
+  CallersSeries series(impl, key, std::move(waiting));
   series.add(alone);
   try {
     Job* jobs[] = {&series};
-    if (series.start_first(again)) run_or_move(jobs, wanted, moved);
+    if (series.start_first()) run_or_move(jobs, wanted, moved);
   } catch (const std::exception& e) {
     if (series.was_refused()) throw;
-    fail_with(as_error(e));
+    throw impl.fail_with(as_error(e));
   } catch (...) {  // pthread_cancel(): this thread goes on to end
-    fail_unwound();
+    impl.fail_unwound();
     throw;
   }
 }
 
+}  // namespace
+
 void Communicator::Impl::run_in_turn(const Call& call) {
   std::vector<Future> none;
-  run_here(call, {}, none);
+  run_here(*this, call, nullptr, {}, none);
 }
 
-void Communicator::Impl::run(const Call& call, Turn& turn) {
+void Communicator::Impl::run(const Call& call, Turn& turn,
+                             const std::shared_ptr<ConditionCall>& waiting) {
   std::vector<Future> moved;
   if (!has_started()) {
     const std::atomic<int>* const wanted[] = {&turns.wanted()};
-    run_here(call, wanted, moved);
+    run_here(*this, call, waiting, wanted, moved);
+  } else if (waiting) {
+    moved.push_back(Future(started_calls().start(waiting)));
   } else {
-    or_tell([&] {
-      check(call);
-      check_not_to_itself(call);
-    });
+    check_alone(call);
     refuse_to_block("make a blocking call");
     moved.push_back(Future(started_calls().start(call)));
   }
-  if (!moved.empty()) wait_without(turn, moved);
-}
-
-void Communicator::Impl::run(const std::shared_ptr<ConditionCall>& call, Turn& turn) {
-  std::vector<Future> moved;
-  if (!has_started()) {
-    const std::atomic<int>* const wanted[] = {&turns.wanted()};
-    CallersSeries series(*this, call);
-    ListedCall alone{&call->call};
-    series.add(alone);
-    or_fail([&] {
-      Job* jobs[] = {&series};
-      if (series.start_first()) run_or_move(jobs, wanted, moved);
-    });
-  } else {
-    moved.push_back(Future(started_calls().start(call)));
-  }
-  if (!moved.empty()) wait_without(turn, moved);
-  if (const auto error = call->condition->error()) throw Error(*error);
-}
-
-void Communicator::Impl::wait_without(Turn& turn, std::span<Future> moved) {
-  const Blocked blocked_here(*this);
-  turn.end();
-  Impl* const impls[] = {this};
-  wait_for_moved(moved, impls);
+  if (!moved.empty()) wait_without(turn, *this, moved);
 }
 
 }  // namespace tutti

@@ -20,9 +20,9 @@ struct ListedCall {
 
 class CallersSeries final : public Series {
  public:
-  CallersSeries(Communicator::Impl& impl, SeriesKey key) : Series(impl, key) {}
-  CallersSeries(Communicator::Impl& impl, std::shared_ptr<ConditionCall> waiting)
-      : Series(impl, {-1, false, waiting.get()}), waiting_(std::move(waiting)) {}
+  /// `waiting`: that of the key.
+  CallersSeries(Communicator::Impl& impl, SeriesKey key, std::shared_ptr<ConditionCall> waiting)
+      : Series(impl, key), waiting_(std::move(waiting)) {}
 
   /// `call` outlives this.
   void add(ListedCall& call) {
@@ -56,6 +56,9 @@ class CallersSeries final : public Series {
 /// Runs started CallersSeries in this thread's turns at all their communicators, as long as none of
 /// these is `wanted`; the rest moves to the engine.
 void run_or_move(std::span<Job*> series, Wanted wanted, std::vector<Future>& moved);
+/// Ends this thread's turn, and waits for what has moved.
+void wait_without(Communicator::Impl::Turn& turn, Communicator::Impl& impl,
+                  std::span<Future> moved);
 /// Waits for what has moved, of these communicators, for which this thread counts as Blocked.
 /// Throws the first error that it sees.
 void wait_for_moved(std::span<Future> moved, std::span<Communicator::Impl* const> impls);

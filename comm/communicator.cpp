@@ -111,7 +111,7 @@ void Communicator::run(const Call& call) try {
   Impl& i = impl();
   i.check_process();
   if (!group_is_open()) return i.run(call);
-  const Impl::Turn turn(i);
+  const Impl::Turn turn(i.turns);
   i.or_tell([&] { i.check(call); });
   keep_for_group(i, call);
 } catch (const std::bad_alloc& e) {
@@ -122,10 +122,10 @@ void Communicator::run(const Call& call, void* stream) try {
   Impl& i = impl();
   i.check_process();
   {
-    const Impl::Turn turn(i);
+    const Impl::Turn turn(i.turns);
     check_on_device(i, call);
     if (group_is_open()) return keep_for_group(i, call, stream);
-    i.or_tell([&] { i.check_not_to_itself(call); });
+    i.check_alone(call);
   }
   const DeviceCallOn one{&i, &call, stream};
   run_on_device({&one, 1});
@@ -137,10 +137,7 @@ Future Communicator::start(const Call& call) try {
   Impl& i = impl();
   i.check_process();
   const auto turn = i.turn_to_start();
-  i.or_tell([&] {
-    i.check(call);
-    i.check_not_to_itself(call);
-  });
+  i.check_alone(call);
   if (group_is_open()) {
     throw Error(ErrorCode::invalid_usage,
                 "start() inside of a group(): calls of a group are blocking ones");
@@ -156,87 +153,6 @@ void Communicator::withdraw(const Future& recv) {
   if (i.started && !recv.ready()) i.started->withdraw(*recv.state());
 }
 
-// Below, calls are aggregates: GCC clears a Call of its own with `rep stos`, which takes 10 ns to
-// start. Operators are copied field by field: 16 bytes that are read at once, out of the caller's
-// two smaller stores, would wait for all stores before them.
-void Communicator::all_reduce(const void* in, void* out, std::size_t count, DataType type,
-                              ReduceOp op) {
-  run({Collective::all_reduce, in, out, count, type, {op.kind, op.scalar_type, op.scalar}});
-}
-void Communicator::all_gather(const void* in, void* out, std::size_t count, DataType type) {
-  run({Collective::all_gather, in, out, count, type});
-}
-void Communicator::reduce_scatter(const void* in, void* out, std::size_t count, DataType type,
-                                  ReduceOp op) {
-  run({Collective::reduce_scatter, in, out, count, type, {op.kind, op.scalar_type, op.scalar}});
-}
-void Communicator::broadcast(const void* in, void* out, std::size_t count, DataType type,
-                             int root) {
-  run({Collective::broadcast, in, out, count, type, {}, root});
-}
-void Communicator::reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
-                          int root) {
-  run({Collective::reduce, in, out, count, type, {op.kind, op.scalar_type, op.scalar}, root});
-}
-void Communicator::gather(const void* in, void* out, std::size_t count, DataType type, int root) {
-  run({Collective::gather, in, out, count, type, {}, root});
-}
-void Communicator::scatter(const void* in, void* out, std::size_t count, DataType type, int root) {
-  run({Collective::scatter, in, out, count, type, {}, root});
-}
-void Communicator::all_to_all(const void* in, void* out, std::size_t count, DataType type) {
-  run({Collective::all_to_all, in, out, count, type});
-}
-
-void Communicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts,
-                                std::span<const std::size_t> offsets, DataType type) {
-  run({.collective = Collective::all_gather_v,
-       .in = in,
-       .out = out,
-       .type = type,
-       .out_counts = counts,
-       .out_offsets = offsets});
-}
-void Communicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
-                                    DataType type, ReduceOp op) {
-  run({.collective = Collective::reduce_scatter_v,
-       .in = in,
-       .out = out,
-       .type = type,
-       .op = op,
-       .in_counts = counts});
-}
-void Communicator::all_to_all_v(const void* in, std::span<const std::size_t> in_counts,
-                                std::span<const std::size_t> in_offsets, void* out,
-                                std::span<const std::size_t> out_counts,
-                                std::span<const std::size_t> out_offsets, DataType type) {
-  run({.collective = Collective::all_to_all_v,
-       .in = in,
-       .out = out,
-       .type = type,
-       .in_counts = in_counts,
-       .in_offsets = in_offsets,
-       .out_counts = out_counts,
-       .out_offsets = out_offsets});
-}
-
-void Communicator::send(const void* in, std::size_t count, DataType type, int peer) {
-  run({.collective = Collective::send_recv,
-       .in = in,
-       .count = count,
-       .type = type,
-       .peer = peer,
-       .sends = true});
-}
-void Communicator::recv(void* out, std::size_t count, DataType type, int peer) {
-  run({.collective = Collective::send_recv,
-       .out = out,
-       .count = count,
-       .type = type,
-       .peer = peer});
-}
-void Communicator::barrier() { run({.collective = Collective::barrier}); }
-
 void Communicator::refuse_size(const char* call, const char* buffer, std::size_t has,
                                std::size_t each, std::size_t ranks) {
   const std::string why =
@@ -248,10 +164,9 @@ void Communicator::refuse_size(const char* call, const char* buffer, std::size_t
 
 const Options& Communicator::options() const { return impl().options; }
 
-Communicator Communicator::split(int color, int key) { return split(color, key, options()); }
-
-Communicator Communicator::split(int color, int key, const Options& options) try {
+Communicator Communicator::split(int color, int key, const std::optional<Options>& given) try {
   Impl& i = impl();
+  const Options& options = given ? *given : i.options;
   refuse_to_meet("split()");
   i.or_tell([&] { options.check(); });
   struct Entry {
@@ -304,12 +219,10 @@ Communicator Communicator::split(int color, int key, const Options& options) try
   throw as_error(e);
 }
 
-Communicator Communicator::shrink(std::span<const int> excluded) {
-  return shrink(excluded, options());
-}
-
-Communicator Communicator::shrink(std::span<const int> excluded, const Options& options) try {
+Communicator Communicator::shrink(std::span<const int> excluded,
+                                  const std::optional<Options>& given) try {
   Impl& i = impl();
+  const Options& options = given ? *given : i.options;
   i.check_process();
   refuse_to_meet("shrink()");
   options.check();

@@ -4,7 +4,7 @@
 //     comm.all_reduce(in, out, count, tutti::DataType::float32);    // sum, on the caller's thread
 //     comm.all_reduce(numbers);                                     // the same with a vector
 //
-// Most functions exist twice: with pointers, below, and with typed buffers, in typed.h. Counts are
+// The functions for single operations are in named_calls.h: all_reduce() and its kind. Counts are
 // in elements. Pointers are host memory unless a function says otherwise. `in == out` (or NCCL's
 // in-place offset, see each function) means in place; any other overlap is an error. A call with
 // count 0 is legal and moves nothing. Every function throws tutti::Error.
@@ -12,13 +12,11 @@
 // Threading: any thread may call any communicator at any time. The calls of a communicator take
 // turns, in the order in which the threads come; as with MPI, all ranks make its collectives in the
 // same order. A call that has to wait for other ranks while another thread wants its turn goes on
-// beside that one's, on the rank's engine (start()). So a thread that waits in a collective does
-// not hold up the messages of another thread. split(), shrink(), window(), use_plan(),
-// release_memory() and calls on GPU memory keep their turns to their ends. abort() and error() need
-// no turn, so abort() ends what other threads wait for. No thread may be in a call of a
-// communicator, or come to one, when another moves or destroys it. A signal's handler that calls
-// the communicator in which its thread is gets invalid_usage. A child of fork() cannot use its
-// parent's communicators, and does not disturb them.
+// beside that one's, on the rank's engine (start()). Those that make communicators or windows,
+// use_plan(), release_memory() and calls on GPU memory keep their turns to their ends. abort() and
+// error() need no turn. No thread may be in a call of a communicator, or come to one, when another
+// moves or destroys it. A signal's handler that calls the communicator that its thread is calling
+// gets invalid_usage. A child of fork() cannot use its parent's communicators.
 //
 // Waiting: a blocking call waits for late ranks without limit (they are reported after
 // Options::report_after) unless Options::timeout is set. A rank that dies fails the call on all
@@ -44,7 +42,8 @@
 #include "../collectives/collective.h"
 #include "../core/error.h"
 #include "../core/types.h"
-#include "typed.h"
+#include "call.h"
+#include "named_calls.h"
 
 namespace tutti {
 
@@ -93,38 +92,6 @@ struct MemoryUse {
   std::size_t control = 0;  // everything else that the ranks share
 };
 
-/// One operation of one rank and its memory. The functions of Communicator fill it. It owns
-/// nothing: run() and start() read its spans, and copy those that they need longer.
-struct Call {
-  Collective collective = Collective::barrier;
-  const void* in = nullptr;
-  void* out = nullptr;
-  std::size_t count = 0;  // elements, as NCCL counts: of a rank's block if there are blocks
-  DataType type = DataType::uint8;
-  ReduceOp op{};
-  int root = 0;        // rooted collectives
-  int peer = -1;       // send_recv: the other rank
-  bool sends = false;  // send_recv: a send, from `in`; else a recv, to `out`
-  // A number of the caller, such as a binding, less than 2048: calls with different labels do not
-  // match. (What split() and window() exchange has those from 2048 on.)
-  std::uint16_t label = 0;
-  // all_reduce or reduce_scatter of float16, bfloat16 or float32 by sum, avg or
-  // pre_multiplied_sum, on host memory: messages carry 8 bits for an element. For slow links; the
-  // result is approximate, and of an all_reduce has the same bits on all ranks
-  // (docs/low-precision.md).
-  bool compressed = false;
-  // Of a compressed all_reduce: `count` numbers, or none. This rank compresses some of the sums
-  // (not the same on all ranks), and adds here what that leaves out of them, so many times. With
-  // times = the number of ranks for avg, and 1 for sum, that is what is missing in this rank's
-  // input. Each sum's error is added on one rank alone.
-  float* left_out = nullptr;
-  float left_out_times = 1;
-  // v-variants: the elements and the start of each block (in elements; empty: packed). As MPI's.
-  std::span<const std::size_t> in_counts{}, in_offsets{}, out_counts{}, out_offsets{};
-  // The timeout of this call; 0: Options::timeout; max(): none. Not for GPU memory.
-  std::chrono::nanoseconds timeout{0};
-};
-
 /// The result of a started call; copies refer to the same one. You may destroy it without wait():
 /// the operation goes on. Any thread may use it.
 class Future {
@@ -157,7 +124,25 @@ class Future {
   std::shared_ptr<State> state_;
 };
 
-class Communicator : public TypedCalls<Communicator> {
+class Communicator;
+
+/// The named functions in a form that does not block: started, each returns the Future of its call;
+/// or put on a stream, on GPU memory.
+template <class Result>
+class Form : public NamedCalls<Form<Result>, Result> {
+ public:
+  explicit Form(Communicator& comm, void* stream = nullptr) : comm_(comm), stream_(stream) {}
+
+ private:
+  template <class, class>
+  friend class NamedCalls;
+  Communicator& communicator() { return comm_; }
+  Result submit(const Call& call);
+  Communicator& comm_;
+  void* stream_;
+};
+
+class Communicator : public NamedCalls<Communicator, void> {
  public:
   /// Rank and size from the launcher: `tutti run`, torchrun, Open MPI, MPICH or Slurm; one rank
   /// alone without a launcher. Blocks until all ranks are there.
@@ -185,62 +170,10 @@ class Communicator : public TypedCalls<Communicator> {
   /// names its own transports once there are connections.
   std::string transports() const;
 
-  using TypedCalls::all_gather;
-  using TypedCalls::all_gather_v;
-  using TypedCalls::all_reduce;
-  using TypedCalls::all_to_all;
-  using TypedCalls::all_to_all_v;
-  using TypedCalls::broadcast;
-  using TypedCalls::gather;
-  using TypedCalls::recv;
-  using TypedCalls::reduce;
-  using TypedCalls::reduce_scatter;
-  using TypedCalls::reduce_scatter_v;
-  using TypedCalls::scatter;
-  using TypedCalls::send;
-
-  /// out[i] = in_0[i] op in_1[i] op ... on every rank; the same bits on all.
-  void all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op = {});
-  /// out = in_0, in_1, ...: `count` elements from every rank. In place: in == out + rank * count.
-  void all_gather(const void* in, void* out, std::size_t count, DataType type);
-  /// out = block `rank` of the reduction of `in` (size() blocks of `count`). In place: out == in +
-  /// rank * count.
-  void reduce_scatter(const void* in, void* out, std::size_t count, DataType type,
-                      ReduceOp op = {});
-  /// out = the root's `in`. `in` is read on the root only.
-  void broadcast(const void* in, void* out, std::size_t count, DataType type, int root);
-  /// The root's out = the reduction. Elsewhere `out` may be null and is never written.
-  void reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op, int root);
-  /// The root's out = in_0, in_1, ... Elsewhere `out` may be null. In place: in == out + root *
-  /// count.
-  void gather(const void* in, void* out, std::size_t count, DataType type, int root);
-  /// out = block `rank` of the root's `in`. In place: out == in + root * count on the root.
-  void scatter(const void* in, void* out, std::size_t count, DataType type, int root);
-  /// Block i of `in` goes to rank i; block j of `out` comes from rank j. No in-place form.
-  void all_to_all(const void* in, void* out, std::size_t count, DataType type);
-
-  /// As all_gather with counts[r] elements from rank r, at offsets[r] of `out` (empty: packed).
-  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts,
-                    std::span<const std::size_t> offsets, DataType type);
-  /// As reduce_scatter with counts[r] elements for rank r, packed in `in`.
-  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
-                        DataType type, ReduceOp op = {});
-  /// in_counts[r] elements from in_offsets[r] go to rank r; out_counts[r] from rank r land at
-  /// out_offsets[r]. Empty offsets: packed.
-  void all_to_all_v(const void* in, std::span<const std::size_t> in_counts,
-                    std::span<const std::size_t> in_offsets, void* out,
-                    std::span<const std::size_t> out_counts,
-                    std::span<const std::size_t> out_offsets, DataType type);
-
-  /// Point to point. Messages of each pair match in order. A send to the own rank needs its recv in
-  /// the same group(). A send may return before the receiver has taken the data. It does not where
-  /// the receiver copies from the sender's memory: from 64 KiB on (256 KiB, on a host with more
-  /// ranks than cores), if the two are of one process, or the memory lies in a window
-  /// (tutti::allocate()).
-  void send(const void* in, std::size_t count, DataType type, int peer);
-  void recv(void* out, std::size_t count, DataType type, int peer);
-
-  void barrier();
+  /// The forms of the named functions that do not block: comm.start().all_reduce(...), as
+  /// start(call) below; comm.on(stream).all_reduce(...), as run(call, stream).
+  Form<Future> start() { return Form<Future>(*this); }
+  Form<void> on(void* stream) { return Form<void>(*this, stream); }
 
   /// Runs `call` to its end. While a started call of this communicator is under way, it runs beside
   /// that one, in the order that start() describes. So a blocking send does not wait for a started
@@ -279,8 +212,7 @@ class Communicator : public TypedCalls<Communicator> {
   /// color: no communicator (the result is empty). Collective over all ranks of this communicator.
   /// It begins when all started calls of this rank here are over.
   /// The new one has this one's options(), unless it is given others.
-  Communicator split(int color, int key);
-  Communicator split(int color, int key, const Options& options);
+  Communicator split(int color, int key, const std::optional<Options>& options = {});
 
   /// The ranks that are not in `excluded` form a new communicator, in their order. Only these ranks
   /// call it, with the same list. They exchange nothing over this communicator, so it may have
@@ -289,8 +221,7 @@ class Communicator : public TypedCalls<Communicator> {
   /// this communicator. Then they call it again and exclude that rank too (docs/failures.md).
   /// Throws invalid_usage if Options::quorum asks for a majority and these ranks are not one. The
   /// new one has this one's options(), unless it is given others.
-  Communicator shrink(std::span<const int> excluded);
-  Communicator shrink(std::span<const int> excluded, const Options& options);
+  Communicator shrink(std::span<const int> excluded, const std::optional<Options>& options = {});
 
   /// All that others need to meet this rank in reconfigure(): a line of text with the address at
   /// which it listens, and a secret. The program carries it to them privately: any process that has
@@ -308,15 +239,13 @@ class Communicator : public TypedCalls<Communicator> {
   /// timed_out with the ranks that were not called; invalid_usage for a number that was used
   /// before; invalid_argument for what is no list of handles, or an old one (docs/membership.md).
   /// The new one has this one's options(), unless it is given others.
-  Communicator reconfigure(std::span<const std::string> handles, std::uint64_t number);
   Communicator reconfigure(std::span<const std::string> handles, std::uint64_t number,
-                           const Options& options);
+                           const std::optional<Options>& options = {});
   /// All ranks of this communicator call it, and newcomers call create(), with one id and the new
   /// `size`: members keep their ranks, newcomers have the ranks from size() on. This communicator
   /// goes on beside the new one. At members the new one has this one's options(), unless it is
   /// given others; newcomers give their own.
-  Communicator grow(const UniqueId& id, int size);
-  Communicator grow(const UniqueId& id, int size, const Options& options);
+  Communicator grow(const UniqueId& id, int size, const std::optional<Options>& options = {});
 
   /// Collective: a window (window.h), in which each rank has `memory` of its own, of any size, also
   /// 0; it stays the program's, and must not be freed before the window has ended. All ranks get it
@@ -366,13 +295,27 @@ class Communicator : public TypedCalls<Communicator> {
   }
 
  private:
-  friend class TypedCalls<Communicator>;
+  template <class, class>
+  friend class NamedCalls;
+  Communicator& communicator() { return *this; }
+  void submit(const Call& call) { run(call); }
+  static constexpr ReduceOp copy(const ReduceOp& op) {
+    return {op.kind, op.scalar_type, op.scalar};
+  }
   explicit Communicator(std::unique_ptr<Impl> impl);
   void leave() noexcept;
   [[noreturn]] void refuse_size(const char* call, const char* buffer, std::size_t has,
                                 std::size_t each, std::size_t ranks);
   std::unique_ptr<Impl> impl_;
 };
+
+template <class Result>
+Result Form<Result>::submit(const Call& call) {
+  if constexpr (std::is_void_v<Result>)
+    return comm_.run(call, stream_);
+  else
+    return comm_.start(call);
+}
 
 /// Collects the calls inside `body` (of any communicators of this thread), and runs them together
 /// when it ends. Sends and receives progress at the same time, so crossing ones cannot deadlock;

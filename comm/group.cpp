@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "comm/call.h"
 #include "comm/callers.h"
 #include "comm/device_call.h"
 #include "comm/impl.h"
-#include "comm/kept_call.h"
 #include "comm/window_impl.h"
 #include "core/as_error.h"
 
@@ -142,11 +142,9 @@ class TurnsOfGroup {
     // In the order of their addresses, as two threads may take some of the same.
     std::ranges::sort(impls_);
     impls_.erase(std::unique(impls_.begin(), impls_.end()), impls_.end());
-    for (Communicator::Impl* const impl : impls_) turns_.emplace_back(*impl);
+    for (Communicator::Impl* const impl : impls_) turns_.emplace_back(impl->turns);
     for (Communicator::Impl* const impl : impls_) wanted_.push_back(&impl->turns.wanted());
   }
-  TurnsOfGroup(const TurnsOfGroup&) = delete;
-  TurnsOfGroup& operator=(const TurnsOfGroup&) = delete;
 
   std::span<Communicator::Impl* const> impls() const { return impls_; }
   Wanted wanted() const { return wanted_; }
@@ -157,8 +155,7 @@ class TurnsOfGroup {
   }
 
  private:
-  // A few need no memory of the heap, which takes as long as a short message.
-  std::array<std::byte, 1024> room_;
+  std::array<std::byte, 1024> room_;  // the heap takes as long as a short message
   std::pmr::monotonic_buffer_resource memory_{room_.data(), room_.size()};
   std::pmr::vector<Communicator::Impl*> impls_{&memory_};
   std::pmr::list<Communicator::Impl::Turn> turns_{&memory_};
@@ -175,15 +172,10 @@ void run_calls(const std::vector<Kept>& calls, const TurnsOfGroup& turns,
   std::pmr::map<std::pair<Communicator::Impl*, SeriesKey>, CallersSeries> all(&memory);
   std::pmr::list<ListedCall> listed(&memory);
   for (const Kept& k : calls) {
-    if (k.condition) {
-      const SeriesKey key{-1, false, k.condition.get()};
-      all.try_emplace({k.impl, key}, *k.impl, k.condition)
-          .first->second.add(listed.emplace_back(&k.condition->call));
-    } else {
-      const SeriesKey key = SeriesKey::of(k.call());
-      all.try_emplace({k.impl, key}, *k.impl, key)
-          .first->second.add(listed.emplace_back(&k.call()));
-    }
+    const SeriesKey key =
+        k.condition ? SeriesKey{-1, false, k.condition.get()} : SeriesKey::of(k.call());
+    all.try_emplace({k.impl, key}, *k.impl, key, k.condition)
+        .first->second.add(listed.emplace_back(&k.call()));
   }
   if (std::ranges::any_of(turns.impls(), &Communicator::Impl::has_started)) {
     refuse_to_block("make a blocking call");
@@ -198,7 +190,11 @@ void run_calls(const std::vector<Kept>& calls, const TurnsOfGroup& turns,
 }
 
 void run_together(std::vector<Kept>& calls, const std::vector<KeptOfWindow>& window_calls) {
-  for (const Kept& k : calls) k.impl->check_process();  // since fork(), perhaps
+  // Since fork(), perhaps.
+  for (const Kept& k : calls) k.impl->check_process();
+  for (const KeptOfWindow& k : window_calls) {
+    if (!k.window->ended) k.window->comm->check_process();
+  }
   TurnsOfGroup turns(calls, window_calls);
   std::vector<Future> moved;
   try {

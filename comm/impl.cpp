@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "collectives/execute/host/placement.h"
+#include "comm/callers.h"
 #include "comm/device_call.h"
 #include "comm/started_calls.h"
 #include "comm/window_impl.h"
@@ -130,16 +131,9 @@ void Communicator::Impl::throw_inherited() const {
                           group->rank(), group->host_peers().own_pid()));
 }
 
-void Communicator::Impl::Turn::throw_no_turn() {
-  throw Error(ErrorCode::invalid_usage,
-              "a callback of a Future calls a communicator of which another thread has the turn, "
-              "for long: it makes a communicator or a window of it");
-}
-
-std::optional<Communicator::Impl::Turn> Communicator::Impl::turn_to_start() {
+Communicator::Impl::Turn Communicator::Impl::turn_to_start() {
   // A thread that waits for the end of all started calls has its turn meanwhile.
-  if (is_engine_thread() && has_started()) return std::nullopt;
-  return Turn(*this);
+  return is_engine_thread() && has_started() ? Turn() : Turn(turns);
 }
 
 bool Communicator::Impl::end_callers() {
@@ -163,12 +157,15 @@ void Communicator::Impl::check(const Call& call) const {
   if (geometry.round_once || geometry.invariant) plans.check(signature_of(call));
 }
 
-void Communicator::Impl::check_not_to_itself(const Call& call) const {
-  if (call.collective != Collective::send_recv || call.peer != group->rank()) return;
-  throw Error(ErrorCode::invalid_usage,
-              fmt::format("rank {} {} itself outside of a group: put the send and the recv into "
-                          "one group()",
-                          group->rank(), call.sends ? "sends to" : "receives from"));
+void Communicator::Impl::check_alone(const Call& call) const {
+  or_tell([&] {
+    check(call);
+    if (call.collective != Collective::send_recv || call.peer != group->rank()) return;
+    throw Error(ErrorCode::invalid_usage,
+                fmt::format("rank {} {} itself outside of a group: put the send and the recv into "
+                            "one group()",
+                            group->rank(), call.sends ? "sends to" : "receives from"));
+  });
 }
 
 void Communicator::Impl::drain_started() {
@@ -359,12 +356,37 @@ const Binding& Communicator::Impl::bind_message(Messages& m, const Call& call) {
   return b;
 }
 
+void Communicator::Impl::run(const Call& call) {
+  Turn turn(turns);
+  const bool may_repeat = !has_started() && !team && !group->liveness().failed();
+  const Binding* const again = may_repeat ? bind_if_repeated(call) : nullptr;
+  if (again == nullptr) return run(call, turn);
+  // What a loop repeats needs no series.
+  const bool is_message = call.collective == Collective::send_recv;
+  Job job(is_message ? messages(call.peer, call.sends).operation : operation, policy);
+  Future moved;
+  try {
+    const std::atomic<int>* const wanted[] = {&turns.wanted()};
+    if (run_unless_wanted(job, *again, wanted)) return;
+    Job* jobs[] = {&job};
+    if (is_engine_thread() && run_unless_wanted(jobs, {}).empty()) return;
+    const Series::Begun begun{&job.operation(), nullptr, job.standstill()};
+    moved = Future(started_calls().start(call, begun));
+  } catch (const std::exception& e) {
+    throw fail_with(as_error(e));
+  } catch (...) {  // pthread_cancel(): this thread goes on to end
+    fail_unwound();
+    throw;
+  }
+  wait_without(turn, *this, {&moved, 1});
+}
+
 void Communicator::Impl::forget_calls() {
   for (auto& p : prepared) p.reset();
   newest = nullptr;
 }
 
-void Communicator::Impl::fail_with(const Error& thrown) {
+Error Communicator::Impl::fail_with(const Error& thrown) {
   if (!group->liveness().failed()) {
     // A dead peer is the better explanation of whatever went wrong.
     group->liveness().check_peers(
@@ -374,7 +396,11 @@ void Communicator::Impl::fail_with(const Error& thrown) {
   }
   abort_on_device(*group);
   group->wait_until_untouched();
-  group->liveness().throw_failure();
+  try {
+    group->liveness().throw_failure();
+  } catch (const Error& failure) {
+    return failure;
+  }
 }
 
 void Communicator::Impl::fail_unwound() noexcept {
@@ -382,7 +408,7 @@ void Communicator::Impl::fail_unwound() noexcept {
     fail_with({ErrorCode::aborted,
                "its thread was cancelled (pthread_cancel), or ended, in the middle of a call",
                group->rank()});
-  } catch (const std::exception&) {  // which the next call throws
+  } catch (const std::exception&) {  // there is no memory
   }
 }
 

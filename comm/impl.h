@@ -6,17 +6,16 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
-#include <span>
+#include <mutex>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "collectives/execute/host/job.h"
 #include "comm/bind.h"
+#include "comm/call.h"
 #include "comm/communicator.h"
 #include "comm/engine.h"
-#include "comm/kept_call.h"
 #include "comm/session.h"
 #include "comm/window.h"
 #include "core/as_error.h"
@@ -48,32 +47,15 @@ struct Communicator::Impl {
   Impl(Session session, const Options& options);
   ~Impl();
 
-  /// A thread's turn: what a call needs of the communicator is this thread's alone until it ends.
-  /// Where started calls are under way, the engine's thread has that instead, and this thread may
-  /// start others. On the engine's thread, a turn comes within seconds or never, and then throws
-  /// Error(invalid_usage).
-  class Turn {
-   public:
-    explicit Turn(Impl& impl) : turns_(&impl.turns) {
-      if (!turns_->take()) throw_no_turn();
-    }
-    Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
-    Turn& operator=(Turn&&) = delete;
-    ~Turn() { end(); }
-    void end() {
-      if (turns_ != nullptr) std::exchange(turns_, nullptr)->give_back();
-    }
-
-   private:
-    [[noreturn]] static void throw_no_turn();
-    Turns* turns_;
-  };
+  /// A thread's turn: what a call needs of the communicator is this thread's alone until it ends,
+  /// or the engine's, where started calls are under way.
+  using Turn = std::unique_lock<Turns>;
   /// To start a call. On the engine's thread it may be empty: what that has, no other thread uses.
-  std::optional<Turn> turn_to_start();
+  Turn turn_to_start();
   /// When all started calls are over, too.
   Turn turn_alone() {
     check_process();
-    Turn turn(*this);
+    Turn turn(turns);
     drain_started();
     return turn;
   }
@@ -81,7 +63,6 @@ struct Communicator::Impl {
   class Blocked {
    public:
     explicit Blocked(Impl& impl) : blocked_(impl.blocked) { blocked_.fetch_add(1); }
-    // release: what follows the end of all, in end_callers(), comes after this thread's last use.
     ~Blocked() { blocked_.fetch_sub(1, std::memory_order_release); }
     Blocked(const Blocked&) = delete;
     Blocked& operator=(const Blocked&) = delete;
@@ -90,24 +71,14 @@ struct Communicator::Impl {
     std::atomic<int>& blocked_;
   };
 
-  /// Runs a call to its end, in a turn of this thread; where another one wants its turn meanwhile,
-  /// the engine's thread goes on with the call. Throws invalid_argument, before anything has begun,
-  /// for one that is wrong.
-  void run(const Call& call) {
-    Turn turn(*this);
-    run(call, turn);
-  }
-  /// The same in `turn`, which ends where the call moves.
-  void run(const Call& call, Turn& turn);
-  /// The same for what is left of a window's call.
-  void run(const std::shared_ptr<ConditionCall>& call, Turn& turn);
+  /// Runs a call to its end; where another thread wants its turn meanwhile, on the engine. Throws
+  /// invalid_argument, before anything has begun, for one that is wrong.
+  void run(const Call& call);
+  /// The same in `turn`, which ends where the call moves; or, instead of a call, what is left of a
+  /// window's.
+  void run(const Call& call, Turn& turn, const std::shared_ptr<ConditionCall>& waiting = {});
   /// The same to the end, in this thread's turn, which it keeps; nothing is started.
   void run_in_turn(const Call& call);
-  /// Runs a call on this thread, in its turn, while it is not `wanted`. What is left goes to
-  /// `moved`.
-  void run_here(const Call& call, Wanted wanted, std::vector<Future>& moved);
-  /// Ends `turn`, and waits for what has moved.
-  void wait_without(Turn& turn, std::span<Future> moved);
   /// Throws in a child of fork(), to which the communicator does not belong.
   void check_process() const {
     if (group->is_inherited()) throw_inherited();
@@ -117,9 +88,8 @@ struct Communicator::Impl {
   bool has_callers() const {
     return turns.are_taken() || blocked.load(std::memory_order_acquire) > 0;
   }
-  /// Before what blocking calls of other threads use is freed: makes the communicator fail, where
-  /// there are some, and waits for their ends. False: they have not ended in time, so nothing may
-  /// be freed.
+  /// Makes the communicator fail, where other threads are in blocking calls, and waits for their
+  /// ends. False: they have not ended in time, so nothing that they use may be freed.
   bool end_callers();
   /// Throws if the communicator has failed, or the call is wrong. Starts nothing.
   void check(const Call& call) const;
@@ -142,31 +112,20 @@ struct Communicator::Impl {
     // Before this rank leaves, perhaps.
     for (int r = 0; r < group->size(); ++r) group->diagnostics().tell(r);
   }
-  /// Throws for a message to oneself, which has to be in one group with its other half.
-  void check_not_to_itself(const Call& call) const;
+  /// As check(), and tells the others. Throws for a message to oneself, too, which has to be in one
+  /// group with its other half.
+  void check_alone(const Call& call) const;
   /// Whether started calls are not over: then the engine's thread has this communicator.
   bool has_started() const { return engine_runs.load(std::memory_order_acquire); }
   /// Waits until they are. In a child, which does not have the engine's thread, that would be for
   /// ever.
   void drain_started();
   StartedCalls& started_calls();
-  /// Runs `run`; its exception becomes the failure of all ranks.
-  template <class Run>
-  void or_fail(Run&& run) {
-    try {
-      run();
-    } catch (const std::exception& e) {
-      fail_with(as_error(e));
-    } catch (...) {  // pthread_cancel(): this thread goes on to end
-      fail_unwound();
-      throw;
-    }
-  }
   /// A call that is half done is unwound by something that no call of Tutti's throws: its
   /// communicator fails, and the other ranks let go of its buffers.
   void fail_unwound() noexcept;
-  /// Makes an exception from a running operation the failure of all ranks, and throws that.
-  [[noreturn]] void fail_with(const Error& thrown);
+  /// Makes an exception from a running operation the failure of all ranks. Returns that.
+  Error fail_with(const Error& thrown);
 
   /// The prepared form of a collective; checks the call, as far as it is not known to be right.
   PreparedCall& look_up(const Call& call);

@@ -64,13 +64,10 @@ std::string Communicator::handle() const try {
   throw as_error(e);
 }
 
-Communicator Communicator::reconfigure(std::span<const std::string> handles, std::uint64_t number) {
-  return reconfigure(handles, number, options());
-}
-
 Communicator Communicator::reconfigure(std::span<const std::string> handles, std::uint64_t number,
-                                       const Options& options) try {
+                                       const std::optional<Options>& given) try {
   Impl& i = impl();
+  const Options& options = given ? *given : i.options;
   i.check_process();
   refuse_to_meet("reconfigure()");
   options.check();
@@ -92,10 +89,10 @@ Communicator Communicator::reconfigure(std::span<const std::string> handles, std
   throw as_error(e);
 }
 
-Communicator Communicator::grow(const UniqueId& id, int size) { return grow(id, size, options()); }
-
-Communicator Communicator::grow(const UniqueId& id, int size, const Options& options) try {
+Communicator Communicator::grow(const UniqueId& id, int size,
+                                const std::optional<Options>& given) try {
   Impl& i = impl();
+  const Options& options = given ? *given : i.options;
   i.check_process();
   refuse_to_meet("grow()");
   options.check();

@@ -15,7 +15,7 @@ namespace tutti {
 MemoryUse Communicator::memory() const {
   Impl& i = impl();
   i.check_process();
-  const Impl::Turn turn(i);
+  const Impl::Turn turn(i.turns);
   const Links::Memory links = i.group->links().memory();
   ControlBlock& control = i.group->control();
   const std::size_t block = taken_bytes({reinterpret_cast<std::byte*>(&control), sizeof control});
@@ -30,7 +30,7 @@ void Communicator::release_memory() {
   Impl& i = impl();
   i.check_process();
   refuse_to_meet("release_memory()");
-  const Impl::Turn turn(i);
+  const Impl::Turn turn(i.turns);
   // A call may be under way on the engine's thread a moment longer after its future is ready.
   wait_until(deadline_after(std::chrono::seconds(1)), [&] { return !i.has_started(); });
   // The first rank that cannot.

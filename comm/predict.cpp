@@ -10,7 +10,7 @@ namespace tutti {
 std::chrono::nanoseconds Communicator::predict(const Call& call) {
   Impl& i = impl();
   i.check_process();
-  const Impl::Turn turn(i);
+  const Impl::Turn turn(i.turns);
   if (call.collective == Collective::send_recv) {
     throw Error(ErrorCode::invalid_argument,
                 "predict() is for collectives: send and recv have no plan");

@@ -14,9 +14,8 @@ Operation& SeriesKey::operation(Communicator::Impl& impl) const {
   return peer < 0 ? impl.operation : impl.messages(peer, sends).operation;
 }
 
-bool Series::start_first(const Binding* again) {
-  if (again != nullptr) call_ = next_call();
-  const Binding* const first = again != nullptr ? again : next();
+bool Series::start_first() {
+  const Binding* const first = next();
   if (first != nullptr) start(*first);
   return first != nullptr;
 }

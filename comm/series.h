@@ -6,10 +6,27 @@
 
 #include <compare>
 
-#include "comm/condition_call.h"
+#include "collectives/execute/host/condition.h"
 #include "comm/impl.h"
 
 namespace tutti {
+
+/// A call that has done what it can do at once, and waits for a condition, as calls of windows do
+/// (window.h). It is a series of its own, so it waits for no other call.
+struct ConditionCall {
+  ConditionCall(Communicator::Impl& impl, std::unique_ptr<Condition> awaited,
+                std::chrono::nanoseconds timeout)
+      : condition(std::move(awaited)), operation(*impl.group, impl.workspace) {
+    binding.condition = condition.get();
+    binding.timeout = timeout;
+  }
+  ConditionCall(const ConditionCall&) = delete;
+  ConditionCall& operator=(const ConditionCall&) = delete;
+
+  const std::unique_ptr<Condition> condition;
+  Operation operation;
+  Binding binding;
+};
 
 /// Names one of a communicator's series, to which a call belongs.
 struct SeriesKey {
@@ -40,9 +57,9 @@ class Series : public Job {
   Begun begun() { return {&operation(), agreeing_, standstill()}; }
   /// Goes on with `call`, which another series of this key has begun.
   void go_on(const Call& call, const Begun& begun);
-  /// Begins the first call, or the first call that has come since the series ended; `again`: its
-  /// binding, where that is known. False if there is nothing to run.
-  bool start_first(const Binding* again = nullptr);
+  /// Begins the first call, or the first call that has come since the series ended. False if there
+  /// is nothing to run.
+  bool start_first();
 
  protected:
   /// The next call, which lives until it is over; null if there is none. The previous call is over.

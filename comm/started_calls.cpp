@@ -55,9 +55,9 @@ void StartedSeries::complete_first(std::optional<Error> error) {
 void StartedSeries::fail(const std::exception_ptr& error) {
   std::optional<Error> why;
   try {
-    impl().or_fail([&] { std::rethrow_exception(error); });
+    std::rethrow_exception(error);
   } catch (const std::exception& e) {
-    why = as_error(e);
+    why = impl().fail_with(as_error(e));
   }
   while (!calls_.empty()) complete_first(why);
 }
@@ -145,13 +145,7 @@ void StartedCalls::begin(std::vector<Job*>& pending) {
     try {
       add(call);
     } catch (const std::exception& e) {  // the other ranks wait for it
-      std::optional<Error> why;
-      try {
-        impl_.fail_with(as_error(e));
-      } catch (const std::exception& failure) {
-        why = as_error(failure);
-      }
-      call->complete(std::move(why));
+      call->complete(impl_.fail_with(as_error(e)));
     }
   }
   arrived_.clear();

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "comm/call.h"
 #include "comm/engine.h"
 #include "comm/future.h"
-#include "comm/kept_call.h"
 #include "comm/series.h"
 
 namespace tutti {

@@ -324,11 +324,10 @@ void Window::end() noexcept {
   if (impl->comm->group->is_inherited()) return impl->end();
   Turns& turns = impl->comm->turns;
   try {
-    if (turns.take(deadline_after(kPatience), OnStop::goes_on)) {
-      impl->end();
-      return turns.give_back();
-    }
-  } catch (const Error&) {  // it would interrupt a call of this thread
+    turns.lock(deadline_after(kPatience));
+    impl->end();
+    return turns.unlock();
+  } catch (const Error&) {
   }
   log().warn("rank {}: window {} stays, as another call of the communicator does not end",
              impl->rank, impl->number);

@@ -217,13 +217,15 @@ void Window::Impl::refuse_to_wait(const WindowCall& call) const {
 }
 
 void Window::Impl::run(const WindowCall& call) {
-  Communicator::Impl::Turn turn(*comm);
+  Communicator::Impl::Turn turn(comm->turns);
   if (ended) check(call);  // says so
   refuse_to_wait(call);
   // From here on: what is issued is not taken back.
   look_for(call);
   if (std::unique_ptr<Condition> left = issue(call)) {
-    comm->run(std::make_shared<ConditionCall>(*comm, std::move(left), call.timeout), turn);
+    const auto waiting = std::make_shared<ConditionCall>(*comm, std::move(left), call.timeout);
+    comm->run({}, turn, waiting);
+    if (const auto error = waiting->condition->error()) throw Error(*error);
   }
 }
 

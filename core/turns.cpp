@@ -28,11 +28,9 @@ Turns::~Turns() {
   if (queue_->made_in != process_generation()) abandon(std::move(queue_));
 }
 
-bool Turns::take_as_all(Thread me, Deadline deadline, OnStop on_stop) {
+void Turns::lock_as_all(Thread me, Deadline deadline) {
   Thread first = first_.load(std::memory_order_relaxed);
-  if (first == nullptr && first_.compare_exchange_strong(first, me)) {
-    return take(deadline, on_stop);
-  }
+  if (first == nullptr && first_.compare_exchange_strong(first, me)) return lock(deadline);
   const bool is_busy = busy_.load(std::memory_order_relaxed);
   if (holder_.load(std::memory_order_relaxed) == me || (first == me && is_busy)) {
     throw Error(ErrorCode::invalid_usage,
@@ -43,15 +41,15 @@ bool Turns::take_as_all(Thread me, Deadline deadline, OnStop on_stop) {
   if (shared_.load(std::memory_order_acquire) && wanted_.load(std::memory_order_acquire) == 0 &&
       !busy_.load(std::memory_order_acquire)) {
     Thread none = nullptr;
-    if (holder_.compare_exchange_strong(none, me, std::memory_order_acquire)) return true;
+    if (holder_.compare_exchange_strong(none, me, std::memory_order_acquire)) return;
   }
-  return wait(me, deadline, on_stop);
+  wait(me, deadline);
 }
 
-bool Turns::wait(Thread me, Deadline deadline, OnStop on_stop) {
+void Turns::wait(Thread me, Deadline deadline) {
   deadline = std::min(deadline, patience_());
   Queue& queue = *queue_;
-  std::unique_lock lock(queue.mutex);
+  std::unique_lock held(queue.mutex);
   queue.threads.push_back(me);
   wanted_.fetch_add(1);
   if (shared_.exchange(true)) {
@@ -72,25 +70,27 @@ bool Turns::wait(Thread me, Deadline deadline, OnStop on_stop) {
     // A thread that may be interrupted sleeps for moments; without an end, it needs no timer.
     const Deadline next = Interruptible::any() ? deadline_after(kMoment) : deadline;
     if (std::min(next, deadline) == Deadline::max()) {
-      queue.changed.wait(lock);
+      queue.changed.wait(held);
     } else {
-      queue.changed.wait_until(lock, std::min(next, deadline));
+      queue.changed.wait_until(held, std::min(next, deadline));
     }
-    lock.unlock();  // whoever is asked may need what a thread holds that comes here
-    stops =
-        std::chrono::steady_clock::now() >= deadline || (on_stop != OnStop::goes_on && must_stop());
-    lock.lock();
+    held.unlock();  // whoever is asked may need what a thread holds that comes here
+    stops = std::chrono::steady_clock::now() >= deadline || must_stop();
+    held.lock();
   }
   std::erase(queue.threads, me);
   wanted_.fetch_sub(1);
-  lock.unlock();
-  if (!has_it) queue.changed.notify_all();  // another one may be the first of the queue now
-  if (!has_it && on_stop == OnStop::throws) throw_if_stopping();
-  return has_it;
+  held.unlock();
+  if (has_it) return;
+  queue.changed.notify_all();  // another one may be the first of the queue now
+  throw_if_stopping();
+  throw Error(ErrorCode::invalid_usage,
+              "another thread has the turn at this communicator, and keeps it for long: it makes a "
+              "communicator or a window of it");
 }
 
 void Turns::tell() {
-  { const std::lock_guard lock(queue_->mutex); }  // a thread that looks sleeps by now, or sees it
+  { const std::lock_guard held(queue_->mutex); }  // a thread that looks sleeps by now, or sees it
   queue_->changed.notify_all();
 }
 

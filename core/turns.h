@@ -4,8 +4,6 @@
 // instruction.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -25,23 +23,23 @@ class Turns {
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
-  /// Waits for this thread's turn, until `deadline`; false: it has not come. Throws
-  /// Error(invalid_usage) where this thread has its turn already, as a signal's handler may find
-  /// it, and Error(aborted) where it must_stop() meanwhile, if `on_stop` says so.
-  bool take(Deadline deadline = Deadline::max(), OnStop on_stop = OnStop::throws) {
+  /// Waits for this thread's turn. Throws Error(invalid_usage) where it does not come until
+  /// `deadline`, or this thread has it already, as a signal's handler may find it; Error(aborted)
+  /// where this thread must_stop() meanwhile.
+  void lock(Deadline deadline = Deadline::max()) {
     const Thread me = this_thread();
     // acquire: this thread's number may have been that of another one, which has ended.
     if (first_.load(std::memory_order_relaxed) == me && !shared_.load(std::memory_order_relaxed) &&
         !busy_.load(std::memory_order_acquire)) {
       busy_.store(true, std::memory_order_relaxed);
       light_fence();
-      if (!shared_.load(std::memory_order_relaxed)) return true;
+      if (!shared_.load(std::memory_order_relaxed)) return;
       leave(busy_, false);
     }
-    return take_as_all(me, deadline, on_stop);
+    lock_as_all(me, deadline);
   }
   /// Ends this thread's turn.
-  void give_back() {
+  void unlock() {
     // Nobody else has it, so `holder_` is this thread, or this is the first thread's turn.
     if (holder_.load(std::memory_order_relaxed) == nullptr) return leave(busy_, false);
     leave(holder_, Thread{});
@@ -59,13 +57,7 @@ class Turns {
  private:
   using Thread = const void*;  // a number of a thread, unique among those that live
 
-  static Thread this_thread() {
-#if defined(__x86_64__) || defined(__aarch64__)
-    return __builtin_thread_pointer();
-#else
-    return reinterpret_cast<Thread>(pthread_self());
-#endif
-  }
+  static Thread this_thread() { return __builtin_thread_pointer(); }
   /// release: who has the next turn sees what was done in this one.
   template <class T>
   void leave(std::atomic<T>& mark, T none) {
@@ -78,8 +70,8 @@ class Turns {
     }
     if (wanted_.load(std::memory_order_relaxed) != 0) tell();
   }
-  bool take_as_all(Thread me, Deadline deadline, OnStop on_stop);
-  bool wait(Thread me, Deadline deadline, OnStop on_stop);
+  void lock_as_all(Thread me, Deadline deadline);
+  void wait(Thread me, Deadline deadline);
   void tell();
 
   std::atomic<Thread> first_{nullptr};   // null: none has come yet

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/kept_call.h"
+#include "comm/call.h"
 
 namespace tutti::parallel {
 

@@ -292,43 +292,8 @@ class SystemReader {
   bool zero_is_none_ = false;
 };
 
-/// NCCL writes the host's number into the upper byte.
-int device_number(const Attributes& a) {
-  return static_cast<int>(a.integer("dev").value_or(-1) & 0x00ffffff);
-}
-
 }  // namespace
 
 Records read_nccl_system(const XmlSource& xml) { return SystemReader(xml).read(); }
-
-NcclGraphs read_nccl_graphs(const XmlSource& xml) {
-  NcclGraphs all;
-  const pugi::xml_node root = xml.document().child("graphs");
-  if (!root) xml.refuse(xml.document().first_child(), "expected <graphs>");
-  for (const pugi::xml_node& node : root.children("graph")) {
-    const Attributes a(xml, node, all.doubts);
-    NcclGraph g;
-    g.id = a.integer_or("id", 0);
-    g.pattern = a.integer_or("pattern", 0);
-    g.speed_intra = a.number("speedintra").value_or(0);
-    for (const pugi::xml_node& channel : node.children("channel")) {
-      NcclGraph::Channel c;
-      for (const pugi::xml_node& member : channel.children()) {
-        const Attributes m(xml, member, all.doubts);
-        const std::string_view name = member.name();
-        if (name == "gpu") c.gpus.push_back(device_number(m));
-        if (name == "net") c.nets.push_back(device_number(m));
-      }
-      g.channels.push_back(std::move(c));
-    }
-    if (a.integer_or("nchannels", 0) != static_cast<int>(g.channels.size())) {
-      all.doubts.push_back(
-          {fmt::format("{}: nchannels is {}, but there are {}", xml.origin(node).text(),
-                       a.integer_or("nchannels", 0), g.channels.size())});
-    }
-    all.graphs.push_back(std::move(g));
-  }
-  return all;
-}
 
 }  // namespace tutti::topology

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/kept_call.h"
+#include "comm/call.h"
 #include "core/error.h"
 
 namespace tutti::bench {

@@ -13,7 +13,7 @@
 
 #include "bootstrap/environment.h"
 #include "comm/communicator.h"
-#include "comm/typed.h"
+#include "comm/named_calls.h"
 #include "core/error.h"
 
 int main(int argc, char** argv) {

@@ -77,7 +77,7 @@ class Bench {
     if (setup.collective == Collective::all_gather_v) {
       comm_.all_gather_v(in, out, u.counts, {}, setup.type);
     } else {
-      comm_.reduce_scatter_v(in, out, u.counts, setup.type, data.op(setup.rank));
+      comm_.reduce_scatter_v(in, u.counts, {}, out, setup.type, data.op(setup.rank));
     }
     count(setup, kind,
           perf::count_wrong(data, u.images.send, s - kGuardBytes) +

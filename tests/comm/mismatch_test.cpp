@@ -208,7 +208,7 @@ TEST(Mismatch, OfUnevenCountsNamesBothCounts) {
           if (gathers) {
             part.all_gather_v(mine.data(), got.data(), counts, {}, DataType::float32);
           } else {
-            part.reduce_scatter_v(mine.data(), got.data(), counts, DataType::float32);
+            part.reduce_scatter_v(mine.data(), counts, {}, got.data(), DataType::float32);
           }
           part.barrier();
         });

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/typed.h"
+#include "comm/named_calls.h"
 #include "core/error.h"
 
 int main(int argc, char** argv) {

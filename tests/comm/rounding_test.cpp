@@ -148,7 +148,7 @@ std::size_t wrong_bytes(Communicator& c, const Narrow& narrow, const Data& data)
   compare(out, rank * block * size, block * size);
   std::vector<std::size_t> counts(ranks, block);
   counts.back() += count % ranks;
-  c.reduce_scatter_v(in.data(), out.data(), counts, narrow.type);
+  c.reduce_scatter_v(in.data(), counts, {}, out.data(), narrow.type);
   compare(out, rank * block * size, counts[rank] * size);
   return wrong;
 }

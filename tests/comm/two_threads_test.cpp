@@ -33,20 +33,12 @@ using test::run_thread_ranks;
 /// A call that waits, as the other rank does not make it.
 using Blocks = std::function<void(Communicator&)>;
 const std::vector<Blocks>& blocking_calls() {
+  static std::vector<float> x(4'000'000);  // made before a thread is about to call
   static const std::vector<Blocks> all = {
       [](Communicator& c) { c.barrier(); },
-      [](Communicator& c) {
-        std::vector<float> x(300'000);
-        c.all_reduce(x.data(), x.data(), x.size(), DataType::float32);
-      },
-      [](Communicator& c) {
-        float x = 0;
-        c.recv(&x, 1, DataType::float32, 1);
-      },
-      [](Communicator& c) {
-        std::vector<float> x(4'000'000);
-        c.send(x.data(), x.size(), DataType::float32, 1);
-      },
+      [](Communicator& c) { c.all_reduce(x.data(), x.data(), 300'000, DataType::float32); },
+      [](Communicator& c) { c.recv(x.data(), 1, DataType::float32, 1); },
+      [](Communicator& c) { c.send(x.data(), x.size(), DataType::float32, 1); },
   };
   return all;
 }
@@ -61,7 +53,7 @@ Error beside(Communicator& c, const Blocks& call, const std::function<void()>& b
     error = error_of([&] { call(c); });
   });
   while (!begun) std::this_thread::yield();
-  std::this_thread::sleep_for(50ms);
+  std::this_thread::sleep_for(100ms);
   body();
   other.join();
   return error;

@@ -1,7 +1,5 @@
 // Calls with typed buffers: each gives what the one with pointers gives, from any container, and
 // says which size does not fit.
-#include "comm/typed.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/named_calls.h"
 #include "core/memory.h"
 #include "tests/support/contains.h"
 #include "tests/support/thread_ranks.h"
@@ -97,7 +96,7 @@ TEST(Typed, EveryCollective) {
     if (r == 2) {
       EXPECT_EQ(root_only[1], 33);
     }
-    c.reduce(in, root_only, 2, ReduceKind::min);
+    c.reduce(in, root_only, ReduceKind::min, 2);
     if (r == 2) {
       EXPECT_EQ(root_only[1], 1);
     }
@@ -115,6 +114,84 @@ TEST(Typed, EveryCollective) {
   });
 }
 
+// Each named function has the same arguments in each of its forms.
+TEST(Typed, EachFunctionIsStartedToo) {
+  run_thread_ranks(kRanks, [](Communicator& c) {
+    const int r = c.rank();
+    const auto own = static_cast<std::size_t>(r);
+    const std::array<int, 2> in = {r, 10 * r};
+    std::array<int, 2> sum{}, block{}, root{}, high{}, word = in;
+    std::array<int, 2 * kRanks> all{}, gathered{}, swapped{}, to{};
+    std::iota(to.begin(), to.end(), 100 * r);
+    std::array<int, 2> scattered{};
+    const std::vector<std::size_t> counts(kRanks, 2), offsets = {4, 2, 0};
+    std::array<int, 2 * kRanks> turned{}, exchanged{};
+    std::array<int, 2> from_end{};
+    std::vector<Future> futures;
+    futures.push_back(c.start().all_reduce(in, sum));
+    futures.push_back(c.start().all_gather(in, all));
+    futures.push_back(c.start().reduce_scatter(to, block));
+    futures.push_back(c.start().broadcast(word, 1));
+    futures.push_back(c.start().reduce(in, root, 0));
+    futures.push_back(
+        c.start().reduce(in.data(), high.data(), 2, DataType::int32, ReduceKind::max, 0));
+    futures.push_back(c.start().gather(in, gathered, 0));
+    futures.push_back(c.start().scatter(to, scattered, 2));
+    futures.push_back(c.start().all_to_all(to, swapped));
+    futures.push_back(c.start().all_gather_v(in, turned, counts, offsets));
+    futures.push_back(c.start().reduce_scatter_v(to, counts, offsets, from_end));
+    futures.push_back(c.start().all_to_all_v(to, counts, exchanged, counts));
+    futures.push_back(c.start().barrier());
+    std::array<int, 1> token{r == 0 ? 77 : 0};
+    if (r == 0) futures.push_back(c.start().send(token, 1));
+    if (r == 1) futures.push_back(c.start().recv(token, 0));
+    for (Future& future : futures) future.wait();
+    EXPECT_EQ(sum, (std::array{3, 30}));
+    EXPECT_EQ(all, (std::array{0, 0, 1, 10, 2, 20}));
+    EXPECT_EQ(block, (std::array{300 + 6 * r, 303 + 6 * r}));
+    EXPECT_EQ(word, (std::array{1, 10}));
+    if (r == 0) {
+      EXPECT_EQ(root, sum);
+      EXPECT_EQ(high, (std::array{2, 20}));
+      EXPECT_EQ(gathered, all);
+    }
+    EXPECT_EQ(scattered, (std::array{200 + 2 * r, 201 + 2 * r}));
+    for (std::size_t p = 0; p < kRanks; ++p) {
+      EXPECT_EQ(swapped[2 * p], 100 * static_cast<int>(p) + 2 * r);
+    }
+    EXPECT_EQ(turned, (std::array{2, 20, 1, 10, 0, 0}));
+    EXPECT_EQ(from_end[0], 300 + 3 * static_cast<int>(offsets[own]));
+    EXPECT_EQ(exchanged, swapped);
+    if (r < 2) {
+      EXPECT_EQ(token[0], 77);
+    }
+  });
+}
+
+TEST(Typed, CallsOnAStreamAreForMemoryOfAGpu) {
+  auto comms = Communicator::create_local(1);
+  std::vector<float> x(4);
+  const Error e = error_of([&] { comms[0].on(nullptr).all_reduce(x); });
+  EXPECT_EQ(e.code(), ErrorCode::invalid_argument) << e.what();
+  EXPECT_NE(std::string(e.what()).find("the input is host memory"), std::string::npos) << e.what();
+}
+
+// Arguments in an order that a function has had do not compile where that would change the meaning.
+template <class C>
+concept TakesFormerOrders = requires(C& c, std::vector<float>& x, std::vector<std::size_t>& n,
+                                     const void* in, void* out) {
+  c.reduce(x, x, 0, ReduceKind::min);
+}
+|| requires(C& c, std::vector<float>& x, std::vector<std::size_t>& n) {
+  c.reduce_scatter_v(x, x, n);
+}
+|| requires(C& c, std::vector<std::size_t>& n) { c.reduce_scatter_v(n, n, n); }
+|| requires(C& c, std::vector<std::size_t>& n) { c.reduce_scatter_v(n, n, n, ReduceKind::min); }
+|| requires(C& c, std::vector<std::size_t>& n, const void* in, void* out) {
+  c.reduce_scatter_v(in, out, n, DataType::float32);
+};
+static_assert(!TakesFormerOrders<Communicator> && !TakesFormerOrders<Form<Future>>);
+
 TEST(Typed, UnevenBlocksAndMessages) {
   run_thread_ranks(kRanks, [](Communicator& c) {
     const int r = c.rank();
@@ -128,10 +205,14 @@ TEST(Typed, UnevenBlocksAndMessages) {
     EXPECT_EQ(all, (std::vector{2.5, 2.5, 2.5, 1.5, 1.5, 0.5}));
     std::iota(all.begin(), all.end(), r);
     std::vector<double> part(counts[own]);
-    c.reduce_scatter_v(all, part, counts);
+    c.reduce_scatter_v(all, counts, {}, part);
     const double first[] = {0, 1, 3};
     for (std::size_t i = 0; i < part.size(); ++i) {
       EXPECT_EQ(part[i], 3 * (first[own] + static_cast<double>(i)) + 3);
+    }
+    c.reduce_scatter_v(all, counts, offsets, part, ReduceKind::max);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      EXPECT_EQ(part[i], static_cast<double>(offsets[own] + i) + 2);
     }
     // Rank r sends counts[p] elements to rank p, which gets counts[p] from everybody.
     const std::vector<std::size_t> get(kRanks, counts[own]);
@@ -206,9 +287,9 @@ TEST(Typed, SizesThatDoNotFitAreNamed) {
             "all_gather_v: the input has 5 elements, but needs 4");
     refused([&] { c.all_gather_v(a, b, counts); },
             "all_gather_v: the output has 5 elements, but needs 12");
-    refused([&] { c.reduce_scatter_v(b, a, counts); },
+    refused([&] { c.reduce_scatter_v(b, counts, {}, a); },
             "reduce_scatter_v: the input has 5 elements, but needs 12");
-    refused([&] { c.reduce_scatter_v(c12, b, counts); },
+    refused([&] { c.reduce_scatter_v(c12, counts, {}, b); },
             "reduce_scatter_v: the output has 5 elements, but needs 4");
     refused([&] { c.all_to_all_v(c12, counts, b, counts); },
             "all_to_all_v: the output has 5 elements, but needs 12");

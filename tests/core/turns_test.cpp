@@ -21,9 +21,9 @@ TEST(Turns, OneThreadTakesItsTurnsWithoutWakingAnybody) {
   std::atomic<int> woken{0};
   Turns turns([&] { ++woken; }, never);
   for (int i = 0; i < 1000; ++i) {
-    ASSERT_TRUE(turns.take());
+    turns.lock();
     EXPECT_TRUE(turns.are_taken());
-    turns.give_back();
+    turns.unlock();
     EXPECT_FALSE(turns.are_taken());
   }
   EXPECT_EQ(woken, 0);
@@ -39,9 +39,9 @@ TEST(Turns, NoTwoThreadsHaveTheirTurnsAtOnce) {
       threads.emplace_back([&, t] {
         std::this_thread::sleep_for(t * 1ms);  // the first one has it for itself for a while
         for (int i = 0; i < kTurns; ++i) {
-          turns.take();
+          turns.lock();
           count = count + 1;
-          turns.give_back();
+          turns.unlock();
         }
       });
     }
@@ -53,22 +53,22 @@ TEST(Turns, AThreadThatWaitsIsSeenAndComesBeforeLaterOnes) {
   std::atomic<int> woken{0};
   Turns turns([&] { ++woken; }, never);
   std::vector<int> order;
-  turns.take();
+  turns.lock();
   EXPECT_EQ(turns.wanted(), 0);
   std::vector<std::jthread> threads;
   for (int t = 1; t <= 3; ++t) {
     threads.emplace_back([&, t] {
-      turns.take();
+      turns.lock();
       order.push_back(t);
-      turns.give_back();
+      turns.unlock();
     });
     while (turns.wanted() < t) std::this_thread::yield();
   }
   order.push_back(0);
-  turns.give_back();
-  turns.take();  // after all that have come before
+  turns.unlock();
+  turns.lock();  // after all that have come before
   order.push_back(4);
-  turns.give_back();
+  turns.unlock();
   threads.clear();
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4}));
   EXPECT_GE(woken, 3);
@@ -76,24 +76,25 @@ TEST(Turns, AThreadThatWaitsIsSeenAndComesBeforeLaterOnes) {
 
 TEST(Turns, AWaitEndsAtItsDeadlineAndLeavesNoTrace) {
   Turns turns([] {}, [] { return deadline_after(20ms); });
-  turns.take();
-  std::jthread([&] { EXPECT_FALSE(turns.take()); }).join();
+  turns.lock();
+  std::jthread([&] { EXPECT_THROW(turns.lock(), Error); }).join();
   EXPECT_EQ(turns.wanted(), 0);
-  turns.give_back();
+  turns.unlock();
   std::jthread([&] {
-    EXPECT_TRUE(turns.take());
-    turns.give_back();
+    turns.lock();
+    turns.unlock();
   }).join();
-  EXPECT_TRUE(turns.take());
-  turns.give_back();
+  turns.lock();
+  EXPECT_TRUE(turns.are_taken());
+  turns.unlock();
 }
 
 TEST(Turns, AThreadThatHasItsTurnIsRefusedASecondOne) {
   Turns turns([] {}, never);
   const auto twice = [&] {
-    turns.take();
-    EXPECT_THROW(turns.take(), Error);
-    turns.give_back();
+    turns.lock();
+    EXPECT_THROW(turns.lock(), Error);
+    turns.unlock();
   };
   twice();
   std::jthread(twice).join();  // as the second thread, that of another kind of turns

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "tests/support/nccl_graphs.h"
 #include "tools/cluster/nccl_log.h"
 #include "topology/describe.h"
 #include "topology/discover.h"

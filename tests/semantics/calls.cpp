@@ -106,7 +106,7 @@ TEST(SemanticsCalls, WithAnEmptyBlockAreCallsOfAllRanks) {
     Numbers all(5), sum(3);
     c.all_gather_v(elements(c.rank(), counts[rank]), all, counts);
     EXPECT_EQ(all, (Numbers{1000, 1001, 3000, 3001, 3002}));
-    c.reduce_scatter_v(elements(c.rank(), 5), std::span(sum).first(counts[rank]), counts);
+    c.reduce_scatter_v(elements(c.rank(), 5), counts, {}, std::span(sum).first(counts[rank]));
     for (std::size_t i = 0; i < counts[rank]; ++i) {
       EXPECT_EQ(sum[i], 6000 + 3 * static_cast<int>(i + (rank == 2 ? 2 : 0)));
     }

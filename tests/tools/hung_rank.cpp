@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/typed.h"
+#include "comm/named_calls.h"
 #include "comm/window.h"
 
 namespace {

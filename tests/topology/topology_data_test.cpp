@@ -14,11 +14,11 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "tests/support/nccl_graphs.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/topology/topology_file_checks.h"
 #include "topology/discover.h"
 #include "topology/nics.h"
-#include "topology/read_nccl.h"
 #include "topology/show/json.h"
 #include "topology/show/text.h"
 #include "topology/source.h"

@@ -13,10 +13,10 @@
 
 #include "collectives/draw/topology.h"
 #include "core/error.h"
+#include "tests/support/nccl_graphs.h"
 #include "tests/topology/topology_data.h"
 #include "tests/topology/topology_samples.h"
 #include "topology/discover.h"
-#include "topology/read_nccl.h"
 #include "topology/show/json.h"
 #include "topology/show/text.h"
 #include "topology/source.h"

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "tests/support/contains.h"
+#include "tests/support/nccl_graphs.h"
 #include "tests/topology/topology_texts.h"
 #include "topology/nics.h"
-#include "topology/read_nccl.h"
 #include "topology/source.h"
 #include "topology/write_nccl.h"
 

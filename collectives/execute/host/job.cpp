@@ -145,6 +145,17 @@ std::span<Job*> run_unless_wanted(std::span<Job*> jobs, Wanted wanted) {
   return left;
 }
 
+bool run_unless_wanted(Job& job, const Binding& binding, Wanted wanted) {
+  Job* const jobs[] = {&job};
+  Abandoning abandoning(jobs);
+  Operation& operation = job.operation();
+  operation.bind(binding);
+  bool is_over = operation.advance();
+  while (!is_over && wait_for(job, wanted)) is_over = operation.advance();
+  abandoning.all_done();
+  return is_over;
+}
+
 void run_to_completion(JobSource& source) {
   constexpr unsigned kPassesPerLook = 64;
   std::vector<Job*> pending;

@@ -66,6 +66,8 @@ using Wanted = std::span<const std::atomic<int>* const>;
 /// Throws Error after the first failure, which every rank of that communicator can read by then.
 /// Changes the order of `jobs`.
 std::span<Job*> run_unless_wanted(std::span<Job*> jobs, Wanted wanted);
+/// The same for one job of one call, which has not been started; true: it is over.
+bool run_unless_wanted(Job& job, const Binding& binding, Wanted wanted);
 
 /// Runs the jobs of `source` side by side until there are none; those that come meanwhile begin at
 /// once. A failure ends the jobs of its communicator only. Throws what `source` throws.

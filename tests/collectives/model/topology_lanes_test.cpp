@@ -15,12 +15,12 @@
 #include "collectives/model/domains.h"
 #include "collectives/model/lanes.h"
 #include "core/error.h"
+#include "tests/support/nccl_graphs.h"
 #include "tests/topology/topology_data.h"
 #include "tests/topology/topology_samples.h"
 #include "topology/describe.h"
 #include "topology/discover.h"
 #include "topology/nics.h"
-#include "topology/read_nccl.h"
 #include "topology/source.h"
 
 namespace tutti {
