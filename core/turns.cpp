@@ -46,6 +46,15 @@ void Turns::lock_as_all(Thread me, Deadline deadline) {
   wait(me, deadline);
 }
 
+void Turns::unlock_as_all() {
+  // Nobody else has it: the first thread has, from before there was a second one, or `holder_`.
+  const bool is_first = holder_.load(std::memory_order_relaxed) == nullptr;
+  is_first ? busy_.store(false) : holder_.store(nullptr);
+  // Before the look, as a waiting thread has one between `wanted_` and its look at these.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (wanted_.load(std::memory_order_relaxed) != 0) tell();
+}
+
 void Turns::wait(Thread me, Deadline deadline) {
   deadline = std::min(deadline, patience_());
   Queue& queue = *queue_;

@@ -34,15 +34,17 @@ class Turns {
       busy_.store(true, std::memory_order_relaxed);
       light_fence();
       if (!shared_.load(std::memory_order_relaxed)) return;
-      leave(busy_, false);
+      busy_.store(false, std::memory_order_release);
+      tell();
     }
     lock_as_all(me, deadline);
   }
-  /// Ends this thread's turn.
+  /// Ends this thread's turn. release: who has the next one sees what was done in this one.
   void unlock() {
-    // Nobody else has it, so `holder_` is this thread, or this is the first thread's turn.
-    if (holder_.load(std::memory_order_relaxed) == nullptr) return leave(busy_, false);
-    leave(holder_, Thread{});
+    if (shared_.load(std::memory_order_relaxed)) return unlock_as_all();
+    busy_.store(false, std::memory_order_release);
+    light_fence();  // the second thread has a heavy one between `shared_` and its look at `busy_`
+    if (shared_.load(std::memory_order_relaxed)) tell();
   }
   /// Whether a thread has its turn, or waits for it.
   bool are_taken() const {
@@ -58,19 +60,8 @@ class Turns {
   using Thread = const void*;  // a number of a thread, unique among those that live
 
   static Thread this_thread() { return __builtin_thread_pointer(); }
-  /// release: who has the next turn sees what was done in this one.
-  template <class T>
-  void leave(std::atomic<T>& mark, T none) {
-    mark.store(none, std::memory_order_release);
-    // Before the look, as a waiting thread has a fence between `wanted_` and its look at the mark.
-    if (shared_.load(std::memory_order_relaxed)) {
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-    } else {
-      light_fence();
-    }
-    if (wanted_.load(std::memory_order_relaxed) != 0) tell();
-  }
   void lock_as_all(Thread me, Deadline deadline);
+  void unlock_as_all();
   void wait(Thread me, Deadline deadline);
   void tell();
 
