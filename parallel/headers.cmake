@@ -41,6 +41,15 @@ set(TUTTI_ENGINE_HEADERS
   parallel/pipeline/simulate.h
   parallel/pipeline/text.h
   parallel/pipeline/verify.h
+  parallel/reshard/box.h
+  parallel/reshard/buffers.h
+  parallel/reshard/draw.h
+  parallel/reshard/layout.h
+  parallel/reshard/pack.h
+  parallel/reshard/plan.h
+  parallel/reshard/predict.h
+  parallel/reshard/reshard.h
+  parallel/reshard/verify.h
   parallel/sequence/attention.h
   parallel/sequence/kernel.h
   parallel/sequence/layout.h

@@ -27,6 +27,7 @@ inline constexpr std::array kToolPrograms{
     ToolProgram{"topo", "The GPUs, switches, NICs and links of this machine, or of a file"},
     ToolProgram{"estimate",
                 "Memory, traffic and time of training a model, for each way to spread it"},
+    ToolProgram{"reshard", "What it takes to bring weights from one layout of ranks into another"},
     ToolProgram{"settings", "The settings: environment variables, defaults"},
     ToolProgram{"compare", "Measure Tutti beside Open MPI, MPICH and Gloo", "TUTTI_LABORATORY"},
     ToolProgram{"predict",
