@@ -11,6 +11,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.9)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium>=1.0.18)
 pkg_check_modules(XXHASH REQUIRED libxxhash>=0.8)  # its header alone
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd>=1.5)  # of the engines
 
 set(TUTTI_LINK spdlog::spdlog fmt::fmt pugixml::pugixml PkgConfig::HWLOC PkgConfig::SODIUM Threads::Threads)
 

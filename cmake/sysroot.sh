@@ -7,7 +7,7 @@ set -eu
 architecture=$1
 mkdir -p "$2"
 folder=$(cd "$2" && pwd)
-packages="libc6-dev libstdc++-12-dev libhwy-dev libhwloc-dev libxxhash-dev libpugixml-dev libsodium-dev libibverbs-dev
+packages="libc6-dev libstdc++-12-dev libhwy-dev libhwloc-dev libxxhash-dev libzstd-dev libpugixml-dev libsodium-dev libibverbs-dev
   libucx-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpython3-dev libpython3.11-dev
   python3.11 python3-distutils"
 # What is there may have been unpacked for an older list.

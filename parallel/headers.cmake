@@ -66,4 +66,16 @@ set(TUTTI_ENGINE_HEADERS
   parallel/tensor/pairs.h
   parallel/tensor/vocabulary.h
   parallel/throttled_axis.h
-  parallel/trace.h)
+  parallel/trace.h
+  parallel/weights/block.h
+  parallel/weights/changes.h
+  parallel/weights/local_layout.h
+  parallel/weights/meeting.h
+  parallel/weights/options.h
+  parallel/weights/pace.h
+  parallel/weights/place.h
+  parallel/weights/planes.h
+  parallel/weights/receiver.h
+  parallel/weights/sender.h
+  parallel/weights/session.h
+  parallel/weights/version_coder.h)

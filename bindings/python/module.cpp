@@ -6,6 +6,7 @@
 #include "bindings/python/communicator.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/future.h"
+#include "bindings/python/weights.h"
 #include "bindings/python/window.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -59,6 +60,7 @@ NB_MODULE(_tutti, module) {
   tutti::python::bind_window(module);
   tutti::python::bind_communicator(module);
   tutti::python::bind_elastic(module);
+  tutti::python::bind_weights(module);
   nb::class_<Memory>(module, "_Memory", nb::type_slots(memory_slots))
       .def(nb::init<std::size_t>(), nb::arg("bytes"));
 }

@@ -17,6 +17,8 @@ take ``tutti.Communicator.create_local(4)``.
 - ``comm.window(array)`` lets the other ranks write to an array, one-sided: ``help(tutti.Window)``.
 - ``tutti.empty(shape, dtype)`` makes arrays that other ranks of the host can read directly:
   collectives on them are the fastest. ``tutti.use_windows()`` makes all large arrays such arrays.
+- ``reshard(comm, source, target)`` moves weights from one layout into another, ``WeightSender`` and
+  ``WeightReceiver`` from one job to another: ``help(tutti.weights)``.
 - ``ElasticJob``: ranks that die are replaced while the others go on (``tutti run --elastic 2:4``).
 - Whatever fails raises a ``tutti.Error`` that says what happened, to whom, and what to do.
 """
@@ -48,6 +50,7 @@ from tutti.errors import (
     UnprovenPlan,
 )
 from tutti.memory import empty, use_windows, zeros
+from tutti.weights import Piece, Reshard, WeightReceiver, WeightSender, reshard
 
 __all__ = [
     "Aborted",
@@ -60,9 +63,13 @@ __all__ = [
     "InvalidUsage",
     "Mismatch",
     "PeerLost",
+    "Piece",
+    "Reshard",
     "SystemFailure",
     "TimedOut",
     "UnprovenPlan",
+    "WeightReceiver",
+    "WeightSender",
     "Window",
     "__version__",
     "empty",
@@ -70,6 +77,7 @@ __all__ = [
     "init",
     "make_unique_id",
     "pre_multiplied_sum",
+    "reshard",
     "use_windows",
     "zeros",
 ]

@@ -1,0 +1,155 @@
+#include "parallel/weights/session.h"
+
+#include <fmt/format.h>
+#include <tutti/core/error.h>
+
+#include <utility>
+#include <vector>
+
+#include "core/number.h"
+#include "parallel/weights/outcome.h"
+
+namespace tutti::parallel::weights {
+namespace {
+
+// Beside the search, coding copies the elements of a message some times and reads them twice more.
+constexpr double kCoder = 4;
+
+std::string text_of_options(const WeightsOptions& o) {
+  return fmt::format("{} {} {} {} {}", o.ways.changes, o.ways.planes, o.always, o.message_bytes,
+                     o.prove);
+}
+
+/// The fields that text_of_options() has.
+WeightsOptions options_from(std::string_view text) {
+  WeightsOptions o;
+  for (bool* const flag : {&o.ways.changes, &o.ways.planes, &o.always}) {
+    *flag = take_word(text) == "true";
+  }
+  o.message_bytes = parse_number<std::uint64_t>(take_word(text)).value_or(o.message_bytes);
+  o.prove = take_word(text) == "true";
+  return o;
+}
+
+/// A layout of a job's ranks as one of all ranks of both jobs, of which the first has number `at`.
+reshard::Layout in_both_jobs(reshard::Layout layout, int at, int all) {
+  layout.ranks = all;
+  for (reshard::TensorLayout& tensor : layout.tensors) {
+    for (reshard::Piece& piece : tensor.pieces) piece.rank += at;
+  }
+  return layout;
+}
+
+void check_ranks(const reshard::Layout& layout, int job, const char* which) {
+  if (layout.ranks == job) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("the layout of the {} job is for {} ranks, and the job has {}", which,
+                          layout.ranks, job));
+}
+
+}  // namespace
+
+Session::Session(Meeting meeting, const reshard::Layout& own, const WeightsOptions& options)
+    : joint_(std::move(meeting.joint)), senders_(meeting.senders) {
+  try {
+    const WeightsOptions agreed =
+        options_from(from_rank(joint_, 0, [&] { return text_of_options(options); }));
+    reshard::Layout from, to;
+    agree_on_layouts(own, from, to);
+    reshard_.emplace(
+        joint_, std::move(from), std::move(to),
+        reshard::ReshardOptions{.message_bytes = agreed.message_bytes, .prove = agreed.prove});
+    add_coder(agreed);
+  } catch (const Error& e) {
+    end(e.what());
+    throw named(e);
+  }
+}
+
+Session::~Session() = default;
+
+/// Each job's first rank says what its layout is.
+void Session::agree_on_layouts(const reshard::Layout& own, reshard::Layout& from,
+                               reshard::Layout& to) {
+  const auto of_job = [&](int root) {
+    return reshard::layout_from_json(from_rank(joint_, root, [&] { return to_json(own); }));
+  };
+  from = of_job(0);
+  to = of_job(senders_);
+  check_ranks(from, senders(), "sending");
+  check_ranks(to, receivers(), "receiving");
+  from = in_both_jobs(std::move(from), 0, joint_.size());
+  to = in_both_jobs(std::move(to), senders_, joint_.size());
+}
+
+/// Where a link between hosts is slower than the coder, messages between hosts are coded.
+void Session::add_coder(const WeightsOptions& options) {
+  if (!options.ways.changes && !options.ways.planes) return;
+  const Pace link = options.always ? Pace() : measure_link(joint_, reshard_->plan(), senders_);
+  const bool slow = options.always || (link.known() && link.ns() > kCoder * measure_search().ns());
+  if (all_say_yes(joint_, !slow)) return;
+  coder_ = std::make_shared<VersionCoder>(options.ways, link);
+  reshard::Layout from = reshard_->from(), to = reshard_->to();
+  reshard::ReshardOptions coded{.message_bytes = options.message_bytes, .prove = false};
+  coded.coder = coder_;
+  coded.hosts = reshard_->plan().hosts;
+  reshard_.emplace(joint_, std::move(from), std::move(to), coded);
+  coder_->use(reshard_->plan(), reshard_->from(), reshard_->to());
+}
+
+std::uint64_t Session::announce(std::uint64_t version, std::chrono::nanoseconds patience) {
+  Call call;
+  call.collective = Collective::broadcast;
+  call.in = call.out = &version;
+  call.count = 1;
+  call.type = DataType::uint64;
+  call.timeout = patience.count() > 0 ? patience : std::chrono::nanoseconds::max();
+  joint_.run(call);
+  return version;
+}
+
+void Session::run(std::span<const void* const> sources, std::span<void* const> destinations,
+                  std::span<void* const> present) {
+  const std::vector<const void*> no_sources(reshard_->from().buffers.size());
+  const std::vector<void*> no_destinations(reshard_->to().buffers.size());
+  if (coder_) coder_->begin_version(runs_ > 0, present);
+  reshard_->run(sources.empty() ? no_sources : sources,
+                destinations.empty() ? no_destinations : destinations);
+  ++runs_;
+}
+
+std::optional<Error> Session::confirm() {
+  all_say_yes(joint_, true);
+  try {
+    // A rank that leaves after that does not disturb others in the call before.
+    joint_.barrier();
+  } catch (const Error& e) {
+    return e;
+  }
+  return std::nullopt;
+}
+
+void Session::end(std::string_view reason, const std::optional<Error>& death) {
+  // A rank may be dead of which no call on this communicator has heard: that is the failure then.
+  (void)joint_.error();
+  const bool is_death = death && death->code() == ErrorCode::peer_lost && death->rank() >= 0;
+  const std::string why = is_death ? std::string(death->what()) : std::string(reason);
+  joint_.abort(why);
+  if (reshard_) reshard_->abort(why);
+}
+
+Error Session::named(const Error& error) const {
+  if (error.rank() >= 0 && error.code() != ErrorCode::aborted) {
+    const bool sends = error.rank() < senders_;
+    return named_error(error, sends ? error.rank() : error.rank() - senders_,
+                       sends ? "sending" : "receiving");
+  }
+  return death_in(error).value_or(error);
+}
+
+std::uint64_t Session::sent() const {
+  const reshard::ReshardTraffic& t = reshard_->traffic();
+  return t.sent + t.sent_to_hosts;
+}
+
+}  // namespace tutti::parallel::weights
