@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "comm/elastic_message.h"
 #include "core/proc.h"
@@ -27,11 +29,11 @@ constexpr auto kForOrphans = 1s;  // what a rank leaves behind may go on
 constexpr auto kForKilled = 1s;   // to be gone, once they have been killed
 constexpr auto kOrphanCheck = 20ms;
 
-/// Where the build, an installation or a Python package has it; empty: none of them.
-std::filesystem::path find_windows_library() {
+/// Where the build, an installation or a Python package has the library; empty: none of them.
+std::filesystem::path find_library(const char* name) {
   const std::filesystem::path bin = own_program().parent_path();
   for (const char* const folder : {"../lib", TUTTI_LIB_FROM_BIN}) {
-    const std::filesystem::path path = bin / folder / "libtutti_windows.so";
+    const std::filesystem::path path = bin / folder / name;
     std::error_code unreadable;
     if (std::filesystem::exists(path, unreadable)) return path.lexically_normal();
   }
@@ -92,7 +94,7 @@ void HostRanks::start(int store_port, const std::string& store_address) {
     }
   }
   if (job_.windows) {
-    windows_library_ = find_windows_library();
+    windows_library_ = find_library("libtutti_windows.so");
     if (windows_library_.empty()) {
       tell(MessageKind::note, 0, 0,
            "libtutti_windows.so is not where tutti is installed: --windows has no effect");
@@ -156,6 +158,16 @@ std::vector<std::string> HostRanks::torchruns_variables(int index) const {
           fmt::format("MASTER_PORT={}", store_port_)};
 }
 
+/// What a list of paths, "NAME=", has otherwise, behind a colon.
+std::string HostRanks::others_of(const std::string& name) const {
+  const char* const here = std::getenv(name.substr(0, name.size() - 1).c_str());
+  std::string others = here != nullptr ? here : "";
+  for (const std::string& variable : job_.variables) {
+    if (variable.starts_with(name)) others = variable.substr(name.size());
+  }
+  return others.empty() ? others : ":" + others;
+}
+
 std::vector<std::string> HostRanks::environment_of(int index, int talk_fd) const {
   // The first of one name counts.
   std::vector<std::string> ours{
@@ -163,17 +175,18 @@ std::vector<std::string> HostRanks::environment_of(int index, int talk_fd) const
       fmt::format("TUTTI_SIZE={}", job_.size), fmt::format("TUTTI_LOCAL_RANK={}", index),
       fmt::format("TUTTI_LOCAL_SIZE={}", share_.ranks), "TUTTI_UNIQUE_ID=" + job_.id};
   ours.push_back(fmt::format("{}={}", kElasticVariable, talk_fd));
-  if (!windows_library_.empty()) {
-    std::string& preload = ours.emplace_back("LD_PRELOAD=" + windows_library_.string());
-    const char* const here = std::getenv("LD_PRELOAD");
-    std::string others = here != nullptr ? here : "";
-    for (const std::string& variable : job_.variables) {
-      if (variable.starts_with("LD_PRELOAD=")) others = variable.substr(variable.find('=') + 1);
-    }
-    if (!others.empty()) preload += ":" + others;
+  const std::vector<std::pair<std::string, std::string>> in_front{
+      {"LD_PRELOAD=", windows_library_.string()},
+      // Programs are linked with MPI, or open it (Python): nothing of the program says so, and
+      // nothing but MPI is there.
+      {"LD_LIBRARY_PATH=", find_library("tutti/mpi/libmpi_abi.so.1").parent_path().string()}};
+  for (const auto& [name, first] : in_front) {
+    if (!first.empty()) ours.push_back(name + first + others_of(name));
   }
   for (const std::string& variable : job_.variables) {
-    const bool merged = !windows_library_.empty() && variable.starts_with("LD_PRELOAD=");
+    const bool merged = std::ranges::any_of(in_front, [&](const auto& list) {
+      return !list.second.empty() && variable.starts_with(list.first);
+    });
     if (!merged) ours.push_back(variable);
   }
   for (std::string& variable : torchruns_variables(index)) {

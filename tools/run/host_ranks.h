@@ -69,6 +69,7 @@ class HostRanks {
 
   void tell(MessageKind kind, int number = 0, int value = 0, std::string text = "");
   void tell_output(int stream, std::string lines);
+  std::string others_of(const std::string& name) const;
   std::vector<std::string> environment_of(int index, int talk_fd) const;
   std::vector<std::string> torchruns_variables(int index) const;
   /// False: it cannot be started, which has been told.

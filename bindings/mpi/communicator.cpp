@@ -1,0 +1,280 @@
+#include "bindings/mpi/communicator.h"
+
+#include <algorithm>
+#include <climits>
+#include <unordered_map>
+
+#include "bindings/mpi/procedures.h"
+#include "bindings/mpi/world.h"
+#include "comm/impl.h"
+
+namespace tutti::mpi {
+namespace {
+
+/// The processes of the job behind the ranks of Tutti's communicator.
+std::vector<int> processes_of(const Comm& comm) {
+  if (!comm.is_inter()) return comm.group->members();
+  std::vector<int> all(static_cast<std::size_t>(comm.tutti.size()));
+  const auto add = [&](const Group& group, const std::vector<int>& places) {
+    for (std::size_t r = 0; r < places.size(); ++r) {
+      all[static_cast<std::size_t>(places[r])] = group.at(static_cast<int>(r));
+    }
+  };
+  add(*comm.group, comm.places);
+  add(*comm.remote, comm.remote_places);
+  return all;
+}
+
+/// The processes of a communicator of Tutti's that was made from `like`: both know a process by the
+/// same number (RankGroup).
+std::vector<int> members_of(Communicator& comm, const Comm& like) {
+  const RankGroup& group = *comm.impl().group;
+  const RankGroup& known = *like.tutti.impl().group;
+  const std::vector<int> processes = processes_of(like);
+  std::unordered_map<int, int> by_number;
+  for (int r = 0; r < known.size(); ++r) {
+    by_number[known.member(r)] = processes[static_cast<std::size_t>(r)];
+  }
+  std::vector<int> members;
+  for (int r = 0; r < group.size(); ++r) members.push_back(by_number.at(group.member(r)));
+  return members;
+}
+
+CommRef made(Communicator tutti, std::vector<int> members, int rank) {
+  auto comm = std::make_shared<Comm>();
+  comm->group = std::make_shared<const Group>(std::move(members));
+  comm->rank = rank;
+  comm->context = tutti.impl().group->id();
+  comm->tutti = std::move(tutti);
+  comm->handler = error_handlers().share(MPI_ERRORS_ARE_FATAL);
+  return comm;
+}
+
+/// `like`: the communicator that the new one is made from.
+CommRef made(Communicator tutti, const Comm& like) {
+  const int rank = tutti.rank();
+  std::vector<int> members = members_of(tutti, like);
+  CommRef comm = made(std::move(tutti), std::move(members), rank);
+  comm->handler = like.handler;
+  return comm;
+}
+
+/// All are here, and nobody waits for messages of this rank outside of the call.
+void meet(Comm& comm) { run(comm.tutti, {.collective = Collective::barrier}); }
+
+}  // namespace
+
+Comm::~Comm() {
+  World* const w = world_or_null();
+  if (w == nullptr) return;
+  const Mail::Lock lock(w->mail());
+  w->mail().matching().forget(context);
+}
+
+CommRef comm_of_job(Communicator tutti) {
+  std::vector<int> members;
+  for (int r = 0; r < tutti.size(); ++r) members.push_back(r);
+  const int rank = tutti.rank();
+  CommRef comm = made(std::move(tutti), std::move(members), rank);
+  comm->name = "MPI_COMM_WORLD";
+  return comm;
+}
+
+CommRef comm_of_self(int process) {
+  CommRef comm = made(Communicator::alone(), {process}, 0);
+  comm->name = "MPI_COMM_SELF";
+  return comm;
+}
+
+Handles<Comm, MPI_Comm, 0x100, 3>& comms() {
+  static auto* all = new Handles<Comm, MPI_Comm, 0x100, 3>;
+  return *all;
+}
+
+[[noreturn]] void refuse_comm(MPI_Comm comm) {
+  if (world_or_null() == nullptr) {
+    fail(MPI_ERR_COMM,
+         "MPI is not initialised: call MPI_Init first (and nothing after MPI_Finalize)");
+  }
+  fail(MPI_ERR_COMM, "the communicator is {}",
+       comm == MPI_COMM_NULL ? "MPI_COMM_NULL" : "none, or has been freed");
+}
+
+Comm& comm_of(MPI_Comm comm) {
+  Comm* const found = comms().find(comm);
+  if (found == nullptr) refuse_comm(comm);
+  return *found;
+}
+
+CommRef shared_comm(MPI_Comm comm) {
+  CommRef found = comms().share(comm);
+  if (!found) refuse_comm(comm);
+  return found;
+}
+
+Comm& intra_comm_of(MPI_Comm comm) {
+  Comm& found = comm_of(comm);
+  if (found.is_inter()) fail(MPI_ERR_COMM, "this is no call for an intercommunicator");
+  return found;
+}
+
+void check_peer(const Comm& comm, int rank, const char* what) {
+  const int size = comm.peers().size();
+  if (rank < 0 || rank >= size) {
+    fail(MPI_ERR_RANK, "the {} is rank {}, but the communicator's ranks are 0 to {}", what, rank,
+         size - 1);
+  }
+}
+
+CommRef split(Comm& parent, int color, int key) {
+  meet(parent);
+  Communicator part = parent.tutti.split(color == MPI_UNDEFINED ? -1 : color, key);
+  return part ? made(std::move(part), parent) : nullptr;
+}
+
+CommRef create(Comm& parent, const Group& group) {
+  const int own = parent.group->at(parent.rank);
+  const int rank = group.rank_of(own);
+  const bool is_member = rank != MPI_UNDEFINED;
+  // Groups of one call that have members in common are equal; so their first members tell them
+  // apart.
+  return split(parent, is_member ? parent.group->rank_of(group.at(0)) : MPI_UNDEFINED,
+               is_member ? rank : 0);
+}
+
+CommRef create_of_members(Comm& parent, const Group& group) {
+  std::vector<int> excluded;
+  std::vector<int> order;
+  for (int r = 0; r < parent.size(); ++r) {
+    if (group.rank_of(parent.group->at(r)) == MPI_UNDEFINED) {
+      excluded.push_back(r);
+    } else {
+      order.push_back(parent.group->at(r));
+    }
+  }
+  const std::lock_guard lock(parent.mutex);
+  Communicator part = parent.tutti.shrink(excluded);
+  if (order != group.members()) {
+    part = part.split(0, group.rank_of(parent.group->at(parent.rank)));
+  }
+  return made(std::move(part), parent);
+}
+
+CommRef duplicate(Comm& parent) {
+  meet(parent);
+  if (!parent.is_inter()) return made(parent.tutti.split(0, parent.rank), parent);
+  CommRef copy = made(parent.tutti.split(0, parent.tutti.rank()), parent);
+  copy->group = parent.group;
+  copy->remote = parent.remote;
+  copy->rank = parent.rank;
+  copy->places = parent.places;
+  copy->remote_places = parent.remote_places;
+  return copy;
+}
+
+CommRef make_inter(CommRef both, GroupRef here, GroupRef there) {
+  const auto places = [&](const Group& group) {
+    std::vector<int> found;
+    for (const int p : group.members()) found.push_back(both->group->rank_of(p));
+    return found;
+  };
+  both->places = places(*here);
+  both->remote_places = places(*there);
+  both->rank = here->rank_of(both->group->at(both->rank));
+  both->group = std::move(here);
+  both->remote = std::move(there);
+  return both;
+}
+
+CommRef split_inter(Comm& parent, int color, int key) {
+  meet(parent);
+  const int own = parent.group->at(parent.rank);
+  Communicator part = parent.tutti.split(color == MPI_UNDEFINED ? -1 : color, key);
+  if (!part) return nullptr;
+  CommRef both = made(std::move(part), parent);
+  std::vector<int> here;
+  std::vector<int> there;
+  for (const int p : both->group->members()) {
+    (parent.group->rank_of(p) != MPI_UNDEFINED ? here : there).push_back(p);
+  }
+  (void)own;
+  if (there.empty()) return nullptr;
+  return make_inter(std::move(both), std::make_shared<const Group>(std::move(here)),
+                    std::make_shared<const Group>(std::move(there)));
+}
+
+CommRef merge(Comm& inter, bool high) {
+  meet(inter);
+  // The side whose first member comes first in Tutti's communicator goes first where both say the
+  // same.
+  std::vector<std::uint8_t> says(static_cast<std::size_t>(inter.tutti.size()));
+  const std::uint8_t own = high ? 1 : 0;
+  inter.tutti.all_gather(&own, says.data(), 1, DataType::uint8);
+  const bool first_side = inter.places.front() < inter.remote_places.front();
+  const bool others = says[static_cast<std::size_t>(inter.remote_places.front())] != 0;
+  const bool last = high != others ? high : !first_side;
+  const int key = inter.rank + (last ? inter.tutti.size() : 0);
+  return made(inter.tutti.split(0, key), inter);
+}
+
+MPI_Comm publish(CommRef comm) {
+  if (!comm) return MPI_COMM_NULL;
+  Comm& object = *comm;
+  object.handle = comms().add(std::move(comm));
+  return object.handle;
+}
+
+void free_comm(MPI_Comm& comm) {
+  Comm& object = comm_of(comm);
+  if (comms().is_predefined(comm)) {
+    fail(MPI_ERR_COMM, "{} cannot be freed", object.name);
+  }
+  object.attributes.clear(comm);
+  comms().remove(comm);
+  comm = MPI_COMM_NULL;
+}
+
+// --- What other files ask for --------------------------------------------------------------------
+
+std::shared_ptr<ErrorHandler>* handler_place(MPI_Comm comm) {
+  Comm* const found = comms().find(comm);
+  return found == nullptr ? nullptr : &found->handler;
+}
+
+Attributes& attributes_of(MPI_Comm comm) { return comm_of(comm).attributes; }
+
+bool predefined_attribute(MPI_Comm comm, int key, void** value) {
+  comm_of(comm);
+  static int tag_ub = INT_MAX;
+  static int host = MPI_PROC_NULL;
+  static int io = MPI_ANY_SOURCE;
+  static int global = 0;
+  static int size = 0;
+  static int code = 0;
+  switch (key) {
+    case MPI_TAG_UB:
+      *value = &tag_ub;
+      return true;
+    case MPI_HOST:
+      *value = &host;
+      return true;
+    case MPI_IO:
+      *value = &io;
+      return true;
+    case MPI_WTIME_IS_GLOBAL:
+      *value = &global;
+      return true;
+    case MPI_UNIVERSE_SIZE:
+      size = world().all()->size();
+      *value = &size;
+      return true;
+    case MPI_LASTUSEDCODE:
+      code = last_used_code();
+      *value = &code;
+      return true;
+    default:
+      return false;  // MPI_APPNUM: no launcher tells it
+  }
+}
+
+}  // namespace tutti::mpi

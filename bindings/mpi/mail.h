@@ -1,0 +1,166 @@
+// The messages of this rank: lanes to all other ranks of the job, what has come and what waits, and
+// the thread that waits, which drives them. There is no thread of its own: messages progress while
+// a thread is in a call that waits, or tests.
+//
+// Short messages are eager: they come with their data, and wait at the receiver. So that they are
+// bounded there, a rank sends as a request what would exceed kMostKept, as it does long messages:
+// then the data stays at the sender until a receive wants it. On one host the receiver copies it
+// from the sender's memory, where the system lets it (cross-memory attach); otherwise the sender
+// writes it in parts.
+//
+// One lock guards all of it (MailLock), and that is the only lock of messages.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "bindings/mpi/lane.h"
+#include "bindings/mpi/matching.h"
+#include "bindings/mpi/request.h"
+#include "tutti.h"
+
+namespace tutti::mpi {
+
+class Mail {
+ public:
+  /// Collective over the job's ranks. `several`: threads of this process share the mail.
+  Mail(Communicator& job, bool several);
+  /// Collective: until all of this rank's messages have gone, and all ranks say so.
+  void close();
+
+  class Lock {
+   public:
+    explicit Lock(Mail& mail) : mail_(mail.several_ ? &mail : nullptr) {
+      if (mail_ != nullptr) mail_->mutex_.lock();
+    }
+    ~Lock() {
+      if (mail_ != nullptr) mail_->mutex_.unlock();
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    Mail* mail_;
+  };
+
+  /// Starts a send, or a receive: it may be over at once. With the lock.
+  void start_send(Request& send);
+  void start_receive(Request& receive);
+  /// The receive of a message that was taken out by a matched probe. With the lock.
+  void start_matched(Request& receive, std::unique_ptr<Arrived> message);
+  /// Takes a receive back that nothing has matched. With the lock.
+  bool cancel(Request& receive);
+  Matching& matching() { return matching_; }
+
+  /// Moves what can be moved, without waiting. With the lock. Whether anything moved.
+  bool progress();
+  /// Drives the mail until `done()`, which is called with the lock. Throws where a rank is lost.
+  template <class Done>
+  void wait(const char* what, Done&& done);
+  /// Whether some send or receive of this rank is under way: then it has to be driven.
+  bool is_busy() const { return busy_ + matching_.waiting() > 0; }
+  /// Wakes the thread that waits: from any thread.
+  void ring();
+  /// Wakes a rank of this host, by its number in the job, that may wait for what this one has done.
+  void wake(int rank) { peers_[static_cast<std::size_t>(rank)]->lane.wake(); }
+
+  int rank() const { return rank_; }
+  bool crowded() const { return crowded_; }
+  Communicator& communicator() { return comm_; }
+
+ private:
+  struct Out {  // a record that waits for room
+    Header header{};
+    Rendezvous rendezvous{};
+    bool has_rendezvous = false;
+    const std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    Request* send = nullptr;  // an eager one, over when it is written
+  };
+  struct Peer {
+    explicit Peer(Window& window, WindowShape shape, int own, int peer)
+        : lane(window, shape, own, peer) {}
+    Lane lane;
+    std::deque<Out> out;
+    std::deque<Request*> streams;  // sends whose data the receiver wants in parts
+    bool said_bye = false;
+  };
+
+  void post(Peer& peer, const Out& out);
+  void post(Peer& peer, RecordKind kind, const Rendezvous& rendezvous, const Envelope& of = {});
+  bool flush(Peer& peer);
+  bool drain(Peer& peer);
+  void handle(Peer& peer, const Header& header);
+  void arrived_eager(Peer& peer, const Header& header);
+  void arrived_request(Peer& peer, const Header& header);
+  void stream(Peer& peer, const Rendezvous& wanted);
+  void arrived_part(const Header& header);
+  void to_own(Request& send, const Envelope& envelope);
+  void note_message(Request& receive, const Envelope& envelope, std::uint64_t bytes);
+  void take_data(Request& receive, const Envelope& envelope, const std::byte* data,
+                 std::size_t bytes);
+  void begin_transfer(Request& receive, const Envelope& envelope, Peer& peer,
+                      const Rendezvous& rendezvous);
+  bool copy_from(Peer& peer, Request& receive, const Rendezvous& rendezvous);
+  void end_transfer(Request& receive);
+  void finish(Request& request);
+  std::uint64_t number(Request& request);
+  /// Throws for a number that names nothing under way.
+  Request& known(std::uint64_t number);
+  void forget(std::uint64_t number);
+
+  /// One pass of a wait that has brought nothing: spins, gives the core away, sleeps.
+  struct Pace {
+    int looks = 0;
+    std::chrono::steady_clock::time_point next_look{};
+    std::chrono::steady_clock::time_point end{};
+  };
+  void rest(Pace& pace, const char* what);
+  void sleep_until_rung();
+  Front& front() { return *reinterpret_cast<Front*>(window_.data()); }
+
+  Communicator comm_;  // of its own: what waits there does not disturb the collectives
+  const bool several_;
+  const int rank_, size_;
+  WindowShape shape_;
+  Window window_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<Peer*> all_;  // without this rank
+  Matching matching_;
+  std::unordered_map<std::uint64_t, Request*> numbers_;
+  std::uint64_t last_number_ = 0;
+  std::size_t busy_ = 0;     // sends that are not over, receives whose data is coming
+  std::size_t waiting_ = 0;  // records and parts that wait for room
+  bool crowded_ = false;
+  bool far_ = false;  // there are other hosts
+  bool light_ = false;
+  int spins_ = 0;
+  std::chrono::nanoseconds timeout_{0};
+};
+
+template <class Done>
+void Mail::wait(const char* what, Done&& done) {
+  Pace pace;
+  for (;;) {
+    {
+      const Lock lock(*this);
+      if (done()) return;
+      if (progress()) {
+        pace.looks = 0;
+        if (done()) return;
+        continue;
+      }
+    }
+    rest(pace, what);
+  }
+}
+
+}  // namespace tutti::mpi

@@ -1,0 +1,15 @@
+// How requests begin, and what becomes of those that the program lets go.
+#pragma once
+
+#include "bindings/mpi/request.h"
+
+namespace tutti::mpi {
+
+/// Starts a persistent request, which must not be active.
+void start_again(const RequestRef& request);
+/// The program has freed an active request: it goes on to its end by itself.
+void let_go(const RequestRef& request);
+/// The status of a settled request, which stays as it is.
+void show_status(const Request& request, MPI_Status* status);
+
+}  // namespace tutti::mpi

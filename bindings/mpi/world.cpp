@@ -1,0 +1,43 @@
+#include "bindings/mpi/world.h"
+
+#include "bindings/mpi/error.h"
+#include "comm/impl.h"
+
+namespace tutti::mpi {
+
+World::World(bool several) : several_(several) {
+  Communicator job = Communicator::from_environment();
+  mail_ = std::make_unique<Mail>(job, several);
+  all_ = comm_of_job(std::move(job));
+  self_ = comm_of_self(mail_->rank());
+}
+
+void World::close() {
+  mail_->close();
+  self_->tutti = {};
+  all_->tutti.barrier();
+  all_->tutti = {};
+}
+
+void run(Communicator& comm, const Call& call) {
+  Mail& mail = world().mail();
+  bool busy = false;
+  {
+    const Mail::Lock lock(mail);
+    busy = mail.is_busy();
+  }
+  if (!busy) return comm.run(call);
+  wait_for(comm.start(call), "a collective");
+}
+
+void wait_for(Future future, const char* what) {
+  if (!future.valid()) return;
+  Mail& mail = world().mail();
+  if (!future.ready()) {
+    future.on_ready([&mail] { mail.ring(); });
+    mail.wait(what, [&] { return future.ready(); });
+  }
+  future.wait();
+}
+
+}  // namespace tutti::mpi

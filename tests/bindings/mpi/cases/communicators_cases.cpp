@@ -1,0 +1,219 @@
+// Communicators, groups, windows, and errors.
+#include <algorithm>
+
+#include "tests/bindings/mpi/cases/cases.h"
+
+namespace tutti::test {
+namespace {
+
+MPI_CASE(MessagesOfACopyDoNotMeetThoseOfTheOriginal) {
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  int result = -1;
+  MPI_Comm_compare(copy, MPI_COMM_WORLD, &result);
+  EXPECT(result == MPI_CONGRUENT);
+  const int next = (rank() + 1) % size();
+  const int before = (rank() + size() - 1) % size();
+  const int values[] = {datum(rank(), 0), datum(rank(), 1)};
+  MPI_Request sends[2];
+  MPI_Isend(&values[0], 1, MPI_INT, next, 0, MPI_COMM_WORLD, &sends[0]);
+  MPI_Isend(&values[1], 1, MPI_INT, next, 0, copy, &sends[1]);
+  int in[2] = {-1, -1};
+  MPI_Recv(&in[1], 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, copy, MPI_STATUS_IGNORE);
+  MPI_Recv(&in[0], 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  EXPECT(in[0] == datum(before, 0) && in[1] == datum(before, 1));
+  MPI_Waitall(2, sends, MPI_STATUSES_IGNORE);
+  MPI_Comm_free(&copy);
+  EXPECT(copy == MPI_COMM_NULL);
+}
+
+MPI_CASE(ASplitOrdersItsRanksByTheirKeys) {
+  MPI_Comm part;
+  MPI_Comm_split(MPI_COMM_WORLD, rank() % 2, -rank(), &part);
+  int own = -1;
+  int n = -1;
+  MPI_Comm_rank(part, &own);
+  MPI_Comm_size(part, &n);
+  std::vector<int> all(static_cast<std::size_t>(n));
+  const int mine = rank();
+  MPI_Allgather(&mine, 1, MPI_INT, all.data(), 1, MPI_INT, part);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT(all[i] % 2 == rank() % 2 && (i == 0 || all[i] == all[i - 1] - 2));
+  }
+  EXPECT(all[static_cast<std::size_t>(own)] == rank());
+  MPI_Comm none;
+  MPI_Comm_split(part, own == 0 ? MPI_UNDEFINED : 0, 0, &none);
+  EXPECT((none == MPI_COMM_NULL) == (own == 0));
+  if (none != MPI_COMM_NULL) MPI_Comm_free(&none);
+  MPI_Comm_free(&part);
+}
+
+MPI_CASE(OnlyTheMembersOfAGroupMakeItsCommunicator) {
+  MPI_Group world;
+  MPI_Group odd;
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  std::vector<int> ranks;
+  for (int r = size() - 1; r >= 0; --r) {
+    if (r % 2 == 1 || size() == 1) ranks.push_back(r);
+  }
+  MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &odd);
+  if (std::ranges::find(ranks, rank()) != ranks.end()) {
+    MPI_Comm comm;
+    MPI_Comm_create_group(MPI_COMM_WORLD, odd, 3, &comm);
+    int own = -1;
+    MPI_Comm_rank(comm, &own);
+    EXPECT(ranks[static_cast<std::size_t>(own)] == rank());
+    int sum = 0;
+    const int one = 1;
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+    EXPECT(sum == static_cast<int>(ranks.size()));
+    MPI_Comm_free(&comm);
+  }
+  MPI_Comm comm;
+  MPI_Comm_create(MPI_COMM_WORLD, odd, &comm);
+  EXPECT((comm == MPI_COMM_NULL) == (std::ranges::find(ranks, rank()) == ranks.end()));
+  if (comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+  MPI_Group_free(&odd);
+  MPI_Group_free(&world);
+}
+
+MPI_CASE(TwoSidesOfAnIntercommunicatorTalkAndMerge) {
+  if (size() < 2) return;
+  MPI_Comm side;
+  const bool low = rank() < size() / 2;
+  MPI_Comm_split(MPI_COMM_WORLD, low ? 0 : 1, rank(), &side);
+  MPI_Comm inter;
+  MPI_Intercomm_create(side, 0, MPI_COMM_WORLD, low ? size() / 2 : 0, 11, &inter);
+  int there = -1;
+  int own = -1;
+  MPI_Comm_remote_size(inter, &there);
+  MPI_Comm_rank(inter, &own);
+  EXPECT(there == (low ? size() - size() / 2 : size() / 2));
+  const int mine = datum(rank(), 0);
+  std::vector<int> all(static_cast<std::size_t>(there));
+  MPI_Allgather(&mine, 1, MPI_INT, all.data(), 1, MPI_INT, inter);
+  for (int r = 0; r < there; ++r) {
+    EXPECT(all[static_cast<std::size_t>(r)] == datum(low ? size() / 2 + r : r, 0));
+  }
+  if (own == 0) {
+    int got = -1;
+    MPI_Sendrecv(&mine, 1, MPI_INT, 0, 2, &got, 1, MPI_INT, 0, 2, inter, MPI_STATUS_IGNORE);
+    EXPECT(got == datum(low ? size() / 2 : 0, 0));
+  }
+  MPI_Comm merged;
+  MPI_Intercomm_merge(inter, low ? 1 : 0, &merged);
+  int merged_rank = -1;
+  MPI_Comm_rank(merged, &merged_rank);
+  EXPECT(merged_rank == (low ? size() - size() / 2 + rank() : rank() - size() / 2));
+  MPI_Comm_free(&merged);
+  MPI_Comm_free(&inter);
+  MPI_Comm_free(&side);
+}
+
+bool one_host() {
+  MPI_Comm host;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  int n = -1;
+  MPI_Comm_size(host, &n);
+  MPI_Comm_free(&host);
+  return n == size();
+}
+
+MPI_CASE(AWindowIsReadWrittenAndCountedByOthers) {
+  if (!one_host()) {
+    MPI_Win win = MPI_WIN_NULL;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    int* memory = nullptr;
+    const int code = MPI_Win_allocate(64, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+    EXPECT(class_of(code) == MPI_ERR_UNSUPPORTED_OPERATION);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    return;
+  }
+  const int right = (rank() + 1) % size();
+  const int left = (rank() + size() - 1) % size();
+  std::vector<int> own(1000, -1);
+  for (const bool allocated : {true, false}) {
+    int* memory = own.data();
+    MPI_Win win;
+    if (allocated) {
+      MPI_Win_allocate(4000, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+    } else {
+      MPI_Win_create(memory, 4000, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    }
+    std::fill(memory, memory + 1000, 0);
+    MPI_Win_fence(0, win);
+    const std::vector<int> out = data(rank(), 500);
+    MPI_Put(out.data(), 500, MPI_INT, right, 100, 500, MPI_INT, win);
+    MPI_Win_fence(0, win);
+    EXPECT(std::equal(memory + 100, memory + 600, data(left, 500).begin()));
+    std::vector<int> in(500);
+    MPI_Get(in.data(), 500, MPI_INT, right, 100, 500, MPI_INT, win);
+    MPI_Win_fence(MPI_MODE_NOSUCCEED, win);
+    EXPECT(in == data(rank(), 500));
+    for (int i = 0; i < 200; ++i) {
+      const int one = 1;
+      int before = -1;
+      MPI_Win_lock(i % 2 == 0 ? MPI_LOCK_SHARED : MPI_LOCK_EXCLUSIVE, 0, 0, win);
+      MPI_Fetch_and_op(&one, &before, MPI_INT, 0, 0, MPI_SUM, win);
+      MPI_Accumulate(&one, 1, MPI_INT, 0, 1, 1, MPI_INT, MPI_SUM, win);
+      MPI_Win_unlock(0, win);
+      EXPECT(before >= i && before < 200 * size());
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    EXPECT(rank() != 0 || (memory[0] == 200 * size() && memory[1] == 200 * size()));
+    MPI_Group world;
+    MPI_Group sources;
+    MPI_Group targets;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, 1, &left, &sources);
+    MPI_Group_incl(world, 1, &right, &targets);
+    MPI_Win_post(sources, 0, win);
+    MPI_Win_start(targets, 0, win);
+    const int value = datum(rank(), 7);
+    MPI_Put(&value, 1, MPI_INT, right, 5, 1, MPI_INT, win);
+    MPI_Win_complete(win);
+    MPI_Win_wait(win);
+    EXPECT(memory[5] == datum(left, 7));
+    MPI_Group_free(&world);
+    MPI_Group_free(&sources);
+    MPI_Group_free(&targets);
+    MPI_Win_free(&win);
+  }
+}
+
+MPI_CASE(AWrongCallGetsItsClassAndASentence) {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  int value = 0;
+  EXPECT(class_of(MPI_Send(&value, 1, MPI_INT, size(), 0, MPI_COMM_WORLD)) == MPI_ERR_RANK);
+  EXPECT(class_of(MPI_Send(&value, 1, MPI_INT, 0, -5, MPI_COMM_WORLD)) == MPI_ERR_TAG);
+  EXPECT(class_of(MPI_Send(&value, -1, MPI_INT, 0, 0, MPI_COMM_WORLD)) == MPI_ERR_COUNT);
+  EXPECT(class_of(MPI_Send(nullptr, 1, MPI_INT, 0, 0, MPI_COMM_WORLD)) == MPI_ERR_BUFFER);
+  EXPECT(class_of(MPI_Send(&value, 1, MPI_DATATYPE_NULL, 0, 0, MPI_COMM_WORLD)) == MPI_ERR_TYPE);
+  EXPECT(class_of(MPI_Bcast(&value, 1, MPI_INT, -1, MPI_COMM_WORLD)) == MPI_ERR_ROOT);
+  EXPECT(class_of(MPI_Allreduce(&value, &value, 1, MPI_INT, MPI_OP_NULL, MPI_COMM_WORLD)) ==
+         MPI_ERR_OP);
+  MPI_Request send;
+  const std::vector<int> out = data(rank(), 10);
+  MPI_Isend(out.data(), 10, MPI_INT, rank(), 0, MPI_COMM_WORLD, &send);
+  std::vector<int> in(5);
+  const int code = MPI_Recv(in.data(), 4, MPI_INT, rank(), 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  EXPECT(class_of(code) == MPI_ERR_TRUNCATE);
+  EXPECT(text_of(code).find("has 40 bytes, but the receive has room for 16") != std::string::npos);
+  EXPECT(in[3] == datum(rank(), 3) && in[4] == 0);
+  MPI_Wait(&send, MPI_STATUS_IGNORE);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+}
+
+MPI_CASE(AFreedHandleIsNoticed) {
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  MPI_Comm copy;
+  MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+  const MPI_Comm stale = copy;
+  MPI_Comm_free(&copy);
+  int n = -1;
+  EXPECT(class_of(MPI_Comm_size(stale, &n)) == MPI_ERR_COMM);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+}
+
+}  // namespace
+}  // namespace tutti::test

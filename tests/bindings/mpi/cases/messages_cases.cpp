@@ -1,0 +1,330 @@
+// Sends and receives: modes, matching, probes, requests.
+#include <algorithm>
+#include <numeric>
+#include <thread>
+
+#include "tests/bindings/mpi/cases/cases.h"
+
+namespace tutti::test {
+namespace {
+
+int right() { return (rank() + 1) % size(); }
+int left() { return (rank() + size() - 1) % size(); }
+
+MPI_CASE(AMessageOfAnyLengthArrivesWhole) {
+  for (const std::size_t n : kCounts) {
+    const std::vector<int> out = data(rank(), n);
+    std::vector<int> in(n + 1, -1);
+    MPI_Status status;
+    MPI_Sendrecv(out.data(), static_cast<int>(n), MPI_INT, right(), 5, in.data(),
+                 static_cast<int>(n), MPI_INT, left(), 5, MPI_COMM_WORLD, &status);
+    std::vector<int> expected = data(left(), n);
+    expected.push_back(-1);
+    EXPECT(in == expected);
+    EXPECT(status.MPI_SOURCE == left() && status.MPI_TAG == 5);
+    EXPECT(count_of(status) == static_cast<int>(n));
+  }
+}
+
+MPI_CASE(EveryModeDelivers) {
+  std::vector<char> room(8 << 20);
+  MPI_Buffer_attach(room.data(), static_cast<int>(room.size()));
+  using Send = int (*)(const void*, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request*);
+  const std::vector<Send> modes{MPI_Isend, MPI_Issend, MPI_Ibsend, MPI_Irsend};
+  for (std::size_t mode = 0; mode < modes.size(); ++mode) {
+    for (const std::size_t n : kCounts) {
+      const int use = static_cast<int>(mode);
+      std::vector<int> in(n);
+      MPI_Request requests[2];
+      MPI_Irecv(in.data(), static_cast<int>(n), MPI_INT, left(), use, MPI_COMM_WORLD, &requests[0]);
+      MPI_Barrier(MPI_COMM_WORLD);  // the receive is there, as MPI_Rsend wants
+      const std::vector<int> out = data(rank(), n, use);
+      modes[mode](out.data(), static_cast<int>(n), MPI_INT, right(), use, MPI_COMM_WORLD,
+                  &requests[1]);
+      MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+      EXPECT(in == data(left(), n, use));
+    }
+  }
+  void* detached = nullptr;
+  int bytes = 0;
+  MPI_Buffer_detach(&detached, &bytes);
+  EXPECT(detached == room.data() && bytes == static_cast<int>(room.size()));
+}
+
+MPI_CASE(ASynchronousSendWaitsForItsReceive) {
+  int flag = -1;
+  const int value = datum(rank(), 1);
+  MPI_Request send;
+  MPI_Issend(&value, 1, MPI_INT, right(), 9, MPI_COMM_WORLD, &send);
+  for (int i = 0; i < 100; ++i) MPI_Test(&send, &flag, MPI_STATUS_IGNORE);
+  EXPECT(flag == 0);
+  MPI_Barrier(MPI_COMM_WORLD);
+  int got = 0;
+  MPI_Recv(&got, 1, MPI_INT, left(), 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  EXPECT(got == datum(left(), 1));
+  MPI_Wait(&send, MPI_STATUS_IGNORE);
+  EXPECT(send == MPI_REQUEST_NULL);
+}
+
+MPI_CASE(MessagesOfOneTagKeepTheirOrder) {
+  constexpr int kMany = 2000;
+  std::vector<MPI_Request> sends(kMany);
+  std::vector<int> values(kMany);
+  for (int i = 0; i < kMany; ++i) {
+    values[static_cast<std::size_t>(i)] = datum(rank(), static_cast<std::size_t>(i));
+    MPI_Isend(&values[static_cast<std::size_t>(i)], 1, MPI_INT, right(), i % 3, MPI_COMM_WORLD,
+              &sends[static_cast<std::size_t>(i)]);
+  }
+  for (int tag = 2; tag >= 0; --tag) {
+    for (int i = tag; i < kMany; i += 3) {
+      int got = 0;
+      MPI_Recv(&got, 1, MPI_INT, left(), tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      EXPECT(got == datum(left(), static_cast<std::size_t>(i)));
+    }
+  }
+  MPI_Waitall(kMany, sends.data(), MPI_STATUSES_IGNORE);
+}
+
+MPI_CASE(AnySourceAndAnyTagTakeTheOldestMessage) {
+  if (rank() != 0) {
+    for (int i = 0; i < 20; ++i) {
+      const int value = datum(rank(), static_cast<std::size_t>(i));
+      MPI_Send(&value, 1, MPI_INT, 0, 100 + i, MPI_COMM_WORLD);
+    }
+    return;
+  }
+  std::vector<int> next(static_cast<std::size_t>(size()), 0);
+  for (int i = 0; i < 20 * (size() - 1); ++i) {
+    int got = 0;
+    MPI_Status status;
+    MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+    int& number = next[static_cast<std::size_t>(status.MPI_SOURCE)];
+    EXPECT(status.MPI_TAG == 100 + number);
+    EXPECT(got == datum(status.MPI_SOURCE, static_cast<std::size_t>(number)));
+    ++number;
+  }
+}
+
+MPI_CASE(AWildReceiveThatWasPostedFirstGoesFirst) {
+  int first = 0;
+  int second = 0;
+  MPI_Request requests[2];
+  MPI_Irecv(&first, 1, MPI_INT, MPI_ANY_SOURCE, 3, MPI_COMM_WORLD, &requests[0]);
+  MPI_Irecv(&second, 1, MPI_INT, left(), 3, MPI_COMM_WORLD, &requests[1]);
+  MPI_Barrier(MPI_COMM_WORLD);
+  const int values[] = {datum(rank(), 1), datum(rank(), 2)};
+  MPI_Send(&values[0], 1, MPI_INT, right(), 3, MPI_COMM_WORLD);
+  MPI_Send(&values[1], 1, MPI_INT, right(), 3, MPI_COMM_WORLD);
+  MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+  EXPECT(first == datum(left(), 1) && second == datum(left(), 2));
+}
+
+MPI_CASE(ManyUnexpectedMessagesComeInReverseOrder) {
+  constexpr int kMany = 10000;
+  if (rank() != 0) {
+    std::vector<int> values(kMany);
+    std::vector<MPI_Request> sends(kMany);
+    for (int i = 0; i < kMany; ++i) {
+      values[static_cast<std::size_t>(i)] = datum(rank(), static_cast<std::size_t>(i));
+      MPI_Isend(&values[static_cast<std::size_t>(i)], 1, MPI_INT, 0, i, MPI_COMM_WORLD,
+                &sends[static_cast<std::size_t>(i)]);
+    }
+    MPI_Waitall(kMany, sends.data(), MPI_STATUSES_IGNORE);
+    return;
+  }
+  for (int from = size() - 1; from > 0; --from) {
+    for (int i = kMany - 1; i >= 0; --i) {
+      int got = 0;
+      MPI_Recv(&got, 1, MPI_INT, from, i, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      EXPECT(got == datum(from, static_cast<std::size_t>(i)));
+    }
+  }
+}
+
+MPI_CASE(WhatIsUnexpectedAndLargeStaysAtTheSender) {
+  // 600 messages of 12,000 bytes are more than a receiver keeps of one sender.
+  constexpr int kMany = 600;
+  constexpr int kInts = 3000;
+  std::vector<std::vector<int>> out;
+  std::vector<MPI_Request> sends(kMany);
+  for (int i = 0; i < kMany; ++i) {
+    out.push_back(data(rank(), kInts, i));
+    MPI_Isend(out.back().data(), kInts, MPI_INT, right(), i, MPI_COMM_WORLD,
+              &sends[static_cast<std::size_t>(i)]);
+  }
+  for (int i = kMany - 1; i >= 0; --i) {
+    std::vector<int> in(kInts);
+    MPI_Recv(in.data(), kInts, MPI_INT, left(), i, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    EXPECT(in == data(left(), kInts, i));
+  }
+  MPI_Waitall(kMany, sends.data(), MPI_STATUSES_IGNORE);
+}
+
+MPI_CASE(AProbedMessageIsReceivedByItsHandleAlone) {
+  const std::vector<int> out = data(rank(), 5000);
+  MPI_Request send;
+  MPI_Isend(out.data(), 5000, MPI_INT, right(), 4, MPI_COMM_WORLD, &send);
+  MPI_Status status;
+  MPI_Probe(left(), MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+  EXPECT(status.MPI_TAG == 4 && count_of(status) == 5000);
+  MPI_Message message;
+  MPI_Mprobe(MPI_ANY_SOURCE, 4, MPI_COMM_WORLD, &message, &status);
+  EXPECT(message != MPI_MESSAGE_NULL && status.MPI_SOURCE == left());
+  int flag = -1;
+  MPI_Iprobe(left(), 4, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+  EXPECT(flag == 0);
+  std::vector<int> in(5000);
+  MPI_Mrecv(in.data(), 5000, MPI_INT, &message, &status);
+  EXPECT(message == MPI_MESSAGE_NULL && in == data(left(), 5000));
+  MPI_Wait(&send, MPI_STATUS_IGNORE);
+}
+
+MPI_CASE(APersistentRequestIsStartedAgain) {
+  int out = 0;
+  int in = 0;
+  MPI_Request requests[2];
+  MPI_Send_init(&out, 1, MPI_INT, right(), 6, MPI_COMM_WORLD, &requests[0]);
+  MPI_Recv_init(&in, 1, MPI_INT, left(), 6, MPI_COMM_WORLD, &requests[1]);
+  for (std::size_t i = 0; i < 50; ++i) {
+    out = datum(rank(), i);
+    MPI_Startall(2, requests);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    EXPECT(requests[0] != MPI_REQUEST_NULL && in == datum(left(), i));
+  }
+  MPI_Request_free(&requests[0]);
+  MPI_Request_free(&requests[1]);
+}
+
+MPI_CASE(ACancelledReceiveLeavesTheMessageToOthers) {
+  int never = -1;
+  int got = -1;
+  MPI_Request request;
+  MPI_Irecv(&never, 1, MPI_INT, left(), 8, MPI_COMM_WORLD, &request);
+  MPI_Cancel(&request);
+  MPI_Status status;
+  MPI_Wait(&request, &status);
+  int cancelled = 0;
+  MPI_Test_cancelled(&status, &cancelled);
+  EXPECT(cancelled == 1);
+  MPI_Barrier(MPI_COMM_WORLD);
+  const int value = datum(rank(), 3);
+  MPI_Send(&value, 1, MPI_INT, right(), 8, MPI_COMM_WORLD);
+  MPI_Recv(&got, 1, MPI_INT, left(), 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  EXPECT(never == -1 && got == datum(left(), 3));
+}
+
+MPI_CASE(AnyOfSeveralRequestsCompletes) {
+  std::vector<int> in(8, -1);
+  std::vector<MPI_Request> requests(8);
+  for (int i = 0; i < 8; ++i) {
+    MPI_Irecv(&in[static_cast<std::size_t>(i)], 1, MPI_INT, left(), i, MPI_COMM_WORLD,
+              &requests[static_cast<std::size_t>(i)]);
+  }
+  for (int i = 7; i >= 0; --i) {
+    const int value = datum(rank(), static_cast<std::size_t>(i));
+    MPI_Send(&value, 1, MPI_INT, right(), i, MPI_COMM_WORLD);
+  }
+  int left_over = 8;
+  int index = -1;
+  MPI_Waitany(8, requests.data(), &index, MPI_STATUS_IGNORE);
+  --left_over;
+  while (left_over > 0) {
+    int indices[8];
+    int n = 0;
+    MPI_Waitsome(8, requests.data(), &n, indices, MPI_STATUSES_IGNORE);
+    EXPECT(n > 0);
+    left_over -= n;
+  }
+  for (std::size_t i = 0; i < 8; ++i) EXPECT(in[i] == datum(left(), i));
+  MPI_Waitany(8, requests.data(), &index, MPI_STATUS_IGNORE);
+  EXPECT(index == MPI_UNDEFINED);
+}
+
+MPI_CASE(AMessageInPlaceReplacesWhatWasSent) {
+  for (const std::size_t n : kCounts) {
+    std::vector<int> both = data(rank(), n);
+    MPI_Sendrecv_replace(both.data(), static_cast<int>(n), MPI_INT, right(), 1, left(), 1,
+                         MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    EXPECT(both == data(left(), n));
+  }
+}
+
+MPI_CASE(ARankSendsToItself) {
+  for (const std::size_t n : kCounts) {
+    std::vector<int> in(n);
+    const std::vector<int> out = data(rank(), n);
+    MPI_Request request;
+    MPI_Isend(out.data(), static_cast<int>(n), MPI_INT, rank(), 2, MPI_COMM_WORLD, &request);
+    MPI_Recv(in.data(), static_cast<int>(n), MPI_INT, rank(), 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    EXPECT(in == out);
+  }
+}
+
+MPI_CASE(DataWithHolesGoToDataWithOtherHoles) {
+  constexpr int kRows = 3000;
+  MPI_Datatype every_second;
+  MPI_Datatype every_third;
+  MPI_Type_vector(kRows, 1, 2, MPI_INT, &every_second);
+  MPI_Type_vector(kRows, 1, 3, MPI_INT, &every_third);
+  MPI_Type_commit(&every_second);
+  MPI_Type_commit(&every_third);
+  const std::vector<int> out = data(rank(), 2 * kRows);
+  for (const int rows : {1, 2}) {  // eager, and in parts
+    std::vector<int> in(3 * kRows, -1);
+    MPI_Sendrecv(out.data(), 1, every_second, right(), rows, in.data(), 1, every_third, left(),
+                 rows, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (std::size_t i = 0; i < kRows; ++i) {
+      EXPECT(in[3 * i] == datum(left(), 2 * i));
+      EXPECT(i + 1 == kRows || (in[3 * i + 1] == -1 && in[3 * i + 2] == -1));
+    }
+  }
+  MPI_Type_free(&every_second);
+  MPI_Type_free(&every_third);
+}
+
+MPI_CASE(ThreadsOfARankSendAndReceiveSideBySide) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([t] {
+      for (std::size_t i = 0; i < 200; ++i) {
+        const int out = datum(rank(), i, t);
+        int in = 0;
+        MPI_Sendrecv(&out, 1, MPI_INT, right(), t, &in, 1, MPI_INT, left(), t, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        EXPECT(in == datum(left(), i, t));
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+MPI_CASE(APartitionedMessageArrivesWhenAllItsPartsAreReady) {
+  constexpr int kParts = 4;
+  constexpr int kEach = 1000;
+  std::vector<int> out(kParts * kEach);
+  std::vector<int> in(kParts * kEach, -1);
+  MPI_Request requests[2];
+  MPI_Psend_init(out.data(), kParts, kEach, MPI_INT, right(), 7, MPI_COMM_WORLD, MPI_INFO_NULL,
+                 &requests[0]);
+  MPI_Precv_init(in.data(), kParts, kEach, MPI_INT, left(), 7, MPI_COMM_WORLD, MPI_INFO_NULL,
+                 &requests[1]);
+  for (int round = 0; round < 3; ++round) {
+    std::ranges::copy(data(rank(), out.size(), round), out.begin());
+    MPI_Startall(2, requests);
+    int flag = -1;
+    for (const int part : {2, 0, 3}) MPI_Pready(part, requests[0]);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Parrived(requests[1], 1, &flag);
+    EXPECT(flag == 0);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Pready(1, requests[0]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    EXPECT(in == data(left(), in.size(), round));
+  }
+  MPI_Request_free(&requests[0]);
+  MPI_Request_free(&requests[1]);
+}
+
+}  // namespace
+}  // namespace tutti::test
