@@ -98,13 +98,4 @@ constexpr std::uint8_t to_float8_e5m2(double value) {
   return static_cast<std::uint8_t>(detail::narrow(detail::kFloat8E5M2, value));
 }
 
-constexpr float from_float16(std::uint16_t bits) { return detail::widen(detail::kFloat16, bits); }
-constexpr float from_bfloat16(std::uint16_t bits) { return detail::widen(detail::kBFloat16, bits); }
-constexpr float from_float8_e4m3(std::uint8_t bits) {
-  return detail::widen(detail::kFloat8E4M3, bits);
-}
-constexpr float from_float8_e5m2(std::uint8_t bits) {
-  return detail::widen(detail::kFloat8E5M2, bits);
-}
-
 }  // namespace tutti

@@ -77,7 +77,7 @@ std::byte* Lane::room(std::size_t bytes) {
     auto* filler = new (ring + at + sizeof(std::uint32_t)) RecordKind(RecordKind::skip);
     (void)filler;
     tail_ += skipped;
-    stamp_at(ring + at).store(++written_, std::memory_order_release);
+    stamp_at(ring + at).store(written_ = next_stamp(written_), std::memory_order_release);
     return ring;
   }
   return ring + at;
@@ -101,14 +101,14 @@ bool Lane::write(Header header, std::span<const std::byte> body, std::span<const
   if (!body.empty()) std::memcpy(place + sizeof header, body.data(), body.size());
   if (!data.empty()) copy_in(place + sizeof header + body.size(), data);
   tail_ += bytes;
-  stamp_at(place).store(++written_, std::memory_order_release);
+  stamp_at(place).store(written_ = next_stamp(written_), std::memory_order_release);
   return true;
 }
 
 void Lane::put_far(const Header& header, std::span<const std::byte> body,
                    std::span<const std::byte> data) {
   Header stamped = header;
-  stamped.stamp = ++written_;
+  stamped.stamp = written_ = next_stamp(written_);
   const std::size_t bytes = sizeof header + header.payload;
   std::memcpy(staged_.data(), &stamped, sizeof stamped);
   if (!body.empty()) std::memcpy(staged_.data() + sizeof header, body.data(), body.size());
@@ -122,7 +122,7 @@ void Lane::put_far(const Header& header, std::span<const std::byte> body,
 void Lane::skip_far(std::size_t bytes) {
   Header filler;
   filler.kind = RecordKind::skip;
-  filler.stamp = ++written_;
+  filler.stamp = written_ = next_stamp(written_);
   window_.put_signal(peer_, shape_.ring_at(own_) + tail_ % shape_.ring, &filler, sizeof filler);
   tail_ += bytes;
 }
@@ -140,7 +140,7 @@ const Header* Lane::next() {
     // The owner's memory; others write it.
     auto* place = const_cast<std::byte*>(ring_ + at);
     if (theirs_ != nullptr) {
-      if (stamp_at(place).load(std::memory_order_acquire) != read_ + 1) return nullptr;
+      if (stamp_at(place).load(std::memory_order_acquire) != next_stamp(read_)) return nullptr;
     } else {
       if (news_.valid() && !news_.ready()) return nullptr;
       if (news_.valid()) news_.wait();  // throws its error
@@ -148,14 +148,14 @@ const Header* Lane::next() {
     const auto* header = std::launder(reinterpret_cast<const Header*>(place));
     if (header->kind != RecordKind::skip) {
       if (at + record_bytes(header->payload) > shape_.ring ||
-          (theirs_ == nullptr && header->stamp != read_ + 1)) {
+          (theirs_ == nullptr && header->stamp != next_stamp(read_))) {
         throw Error(ErrorCode::internal,
                     "a record of a message from rank " + std::to_string(peer_) + " has no sense",
                     peer_);
       }
       return header;
     }
-    ++read_;
+    read_ = next_stamp(read_);
     head_ += shape_.ring - at;
     if (theirs_ == nullptr) await_news();
   }
@@ -164,7 +164,7 @@ const Header* Lane::next() {
 void Lane::read_on() {
   const auto* header = std::launder(reinterpret_cast<const Header*>(ring_ + head_ % shape_.ring));
   const bool last = header->kind == RecordKind::bye;
-  ++read_;
+  read_ = next_stamp(read_);
   head_ += record_bytes(header->payload);
   if (theirs_ == nullptr && !last) await_news();
   tell_credit(false);

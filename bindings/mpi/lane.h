@@ -54,7 +54,7 @@ class Lane {
     if (theirs_ == nullptr) return !news_.valid() || news_.ready();
     return std::atomic_ref<const std::uint32_t>(
                *reinterpret_cast<const std::uint32_t*>(ring_ + head_ % shape_.ring))
-               .load(std::memory_order_acquire) == read_ + 1;
+               .load(std::memory_order_acquire) == next_stamp(read_);
   }
   bool may_have_room() const { return mine_->head.load(std::memory_order_acquire) != known_head_; }
 

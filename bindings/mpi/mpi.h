@@ -1,5 +1,6 @@
-// mpi.h for programs in C and C++ that have no other: compile with -I of this folder and link libmpi_abi.so.1. A program
-// that was compiled with another header of the standard's interface does not need it.
+// mpi.h for programs in C and C++ that have no other: compile with -I of this folder and link
+// libmpi_abi.so.1. A program that was compiled with another header of the standard's interface does
+// not need it.
 #ifndef TUTTI_BINDINGS_MPI_MPI_H
 #define TUTTI_BINDINGS_MPI_MPI_H
 

@@ -54,6 +54,9 @@ constexpr std::size_t record_bytes(std::size_t payload) {
   return (sizeof(Header) + payload + kLine - 1) / kLine * kLine;
 }
 
+/// Of the record after the one with stamp `n`: numbers that go round, without 0, which is no stamp.
+constexpr std::uint32_t next_stamp(std::uint32_t n) { return n + 1 == 0 ? 1 : n + 1; }
+
 /// What a rank says of the ring that another one writes to it.
 struct alignas(kLine) Credit {
   std::atomic<std::uint64_t> head{0};   // bytes that it has read

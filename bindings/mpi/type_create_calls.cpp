@@ -140,6 +140,7 @@ int MPI_Type_dup(MPI_Datatype oldtype, MPI_Datatype* newtype) {
       old->attributes().copy_to(copy->attributes(), oldtype, handle);
     } catch (...) {
       types().remove(handle);
+      *newtype = MPI_DATATYPE_NULL;
       throw;
     }
     *newtype = handle;

@@ -102,7 +102,7 @@ class PythonReshard {
   PythonReshard(PythonCommunicator& comm, const std::vector<NamedPiece>& from,
                 const std::vector<NamedPiece>& to)
       : from_(from, Buffer::Access::read), to_(to, Buffer::Access::write) {
-    const Turn turn = comm.turn();
+    const Callers::Call in_call(comm.callers());
     const Waiting waiting;
     reshard::Layout a = from_.layout(comm.get()), b = to_.layout(comm.get());
     reshard_.emplace(comm.get(), std::move(a), std::move(b));
@@ -131,7 +131,7 @@ class PythonSender {
   PythonSender(PythonCommunicator& comm, const std::vector<NamedPiece>& pieces,
                const std::string& place, const weights::WeightsOptions& options)
       : pieces_(pieces, Buffer::Access::read) {
-    const Turn turn = comm.turn();
+    const Callers::Call in_call(comm.callers());
     const Waiting waiting;
     reshard::Layout layout = pieces_.layout(comm.get());
     sender_.emplace(comm.get(), std::move(layout), weights::folder_place(place), options);
@@ -156,7 +156,7 @@ class PythonReceiver {
   PythonReceiver(PythonCommunicator& comm, const std::vector<NamedPiece>& pieces,
                  const std::string& place, const weights::WeightsOptions& options)
       : pieces_(pieces, Buffer::Access::write) {
-    const Turn turn = comm.turn();
+    const Callers::Call in_call(comm.callers());
     const Waiting waiting;
     reshard::Layout layout = pieces_.layout(comm.get());
     receiver_.emplace(comm.get(), std::move(layout), weights::folder_place(place), options);
@@ -168,7 +168,7 @@ class PythonReceiver {
     return version;
   }
   std::uint64_t resume(PythonCommunicator& comm) {
-    const Turn turn = comm.turn();
+    const Callers::Call in_call(comm.callers());
     const Waiting waiting;
     const std::uint64_t version = receiver_->resume(comm.get());
     pieces_.take(receiver_->pointers());

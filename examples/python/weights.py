@@ -51,6 +51,8 @@ def serve(job, folder, versions):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1] not in ("train", "serve"):
+        sys.exit(__doc__)
     with tutti.init() as job:
         count = int(sys.argv[3]) if len(sys.argv) > 3 else 1 << 60
         (train if sys.argv[1] == "train" else serve)(job, sys.argv[2], count)

@@ -22,6 +22,7 @@ class Tutti(CMakePackage, CudaPackage):
     depends_on("xxhash@0.8:")
     depends_on("pugixml")
     depends_on("libsodium@1.0.18:")
+    depends_on("zstd")
     depends_on("rdma-core")
     depends_on("ucx@1.13:")
     depends_on("fmt@9:")

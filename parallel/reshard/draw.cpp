@@ -114,7 +114,7 @@ std::string draw_column(const Plan& plan, const Column& column, double x, bool l
 
 std::string draw_svg(const Layout& from, const Layout& to, const Plan& plan) {
   const Verdict verdict = verify(from, to, plan);
-  if (!verdict.proved) {
+  if (!verdict.right) {
     throw Error(ErrorCode::unproven_plan,
                 fmt::format("the reshard's plan cannot be drawn: {}", verdict.story));
   }

@@ -8,7 +8,7 @@
 
 namespace tutti::parallel::reshard {
 
-/// Throws Error(unproven_plan) for a plan that is not proved, and Error(invalid_argument) for more
+/// Throws Error(unproven_plan) for a plan that is not right, and Error(invalid_argument) for more
 /// than 256 ranks or 20,000 pairs of ranks.
 std::string draw_svg(const Layout& from, const Layout& to, const Plan& plan);
 

@@ -7,16 +7,15 @@
 #include <tutti/core/memory.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
+#include "parallel/reshard/events.h"
 #include "parallel/reshard/places.h"
 
 namespace tutti::parallel::reshard {
@@ -44,33 +43,6 @@ enum Signal : int {
   kReady = 0,  // the sender's sources may be read in this run
   kRelay = 1,  // what the next offer passes on has arrived
   kDone = 2,   // the reader has read everything
-};
-
-/// Counts what ends, and wakes the rank.
-class Events {
- public:
-  void happened() {
-    const std::lock_guard lock(mutex_);
-    ++count_;
-    changed_.notify_one();
-  }
-  std::uint64_t count() {
-    const std::lock_guard lock(mutex_);
-    return count_;
-  }
-  /// Returns once count() is no longer `seen`; false at the deadline.
-  bool wait(std::uint64_t seen, Clock::time_point deadline) {
-    std::unique_lock lock(mutex_);
-    const auto news = [&] { return count_ != seen; };
-    if (deadline != Clock::time_point::max()) return changed_.wait_until(lock, deadline, news);
-    changed_.wait(lock, news);
-    return true;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t count_ = 0;
 };
 
 class PartRun {

@@ -249,6 +249,7 @@ Verdict verify(const Layout& from, const Layout& to, const Plan& plan) {
   Verdict verdict;
   try {
     Proof(from, to, plan).run();
+    verdict.right = true;
     verdict.loads = link_loads(plan);
     verdict.bound = link_bound(from, to, plan.hosts);
     if (!is_balanced(verdict.loads.most(), verdict.bound)) {
@@ -264,7 +265,7 @@ Verdict verify(const Layout& from, const Layout& to, const Plan& plan) {
 
 void require_proof(const Layout& from, const Layout& to, const Plan& plan) {
   const Verdict verdict = verify(from, to, plan);
-  if (verdict.proved) return;
+  if (verdict.right) return;
   throw Error(ErrorCode::unproven_plan,
               fmt::format("the reshard's plan is not proved: {}", verdict.story));
 }

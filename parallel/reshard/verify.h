@@ -38,14 +38,16 @@ std::uint64_t link_bound(const Layout& from, const Layout& to, const std::vector
 
 struct Verdict {
   bool proved = false;
-  std::string story;  // empty when proved; else what is wrong, and where
-  LinkLoads loads;    // when proved
+  bool right = false;  // but for what is said of links
+  std::string story;   // empty when proved; else what is wrong, and where
+  LinkLoads loads;     // when proved
   std::uint64_t bound = 0;
 };
 
 /// Any plan, also one that is out of all range, of layouts that have passed check().
 Verdict verify(const Layout& from, const Layout& to, const Plan& plan);
-/// Throws Error(unproven_plan), with the story, unless it is proved.
+/// Throws Error(unproven_plan), with the story, unless it is right: with a link that carries too
+/// much a plan is slow, and not wrong.
 void require_proof(const Layout& from, const Layout& to, const Plan& plan);
 
 }  // namespace tutti::parallel::reshard

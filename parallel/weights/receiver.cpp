@@ -61,6 +61,7 @@ std::optional<Error> Receiver::agree(const std::optional<Error>& mine) {
 }
 
 std::uint64_t Receiver::receive() {
+  if (death_) throw *std::exchange(death_, std::nullopt);
   if (undecided_) settle();
   for (;;) {
     std::optional<Meeting> meeting;
@@ -82,8 +83,10 @@ std::uint64_t Receiver::receive() {
   } catch (const Error& e) {
     end = e;
   }
-  // Where a sender has died since, the next receive() meets others.
-  if (agree(end)) leave();
+  // The version is good; the next receive() says who has died since.
+  end = agree(end ? std::optional(session_->named(*end)) : end);
+  if (end) end_session(end);
+  if (end && end->code() == ErrorCode::peer_lost) death_ = end;
   return version();
 }
 
@@ -105,6 +108,7 @@ std::uint64_t Receiver::settle() {
 }
 
 std::uint64_t Receiver::resume(Communicator& job) {
+  death_.reset();
   const std::optional<Error> death = job_.error();
   end_session(death && death->rank() >= 0 ? named_error(*death, death->rank(), "receiving")
                                           : death);

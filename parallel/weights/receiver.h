@@ -80,8 +80,9 @@ class Receiver {
   std::array<reshard::Buffers, 2> buffers_;
   std::array<std::uint64_t, 2> versions_{};  // of each set; 0: not a whole one
   std::size_t current_ = 0;
-  std::uint64_t turns_ = 0;  // of this rank, to another set
-  bool undecided_ = false;   // the other set has a newer version; who else has it, is not known
+  std::uint64_t turns_ = 0;     // of this rank, to another set
+  bool undecided_ = false;      // the other set has a newer version; who else has it, is not known
+  std::optional<Error> death_;  // of which no receive() has told yet
   std::unique_ptr<Session> session_;
 };
 

@@ -51,8 +51,12 @@ std::optional<Error> Sender::try_to_send(std::uint64_t version,
     end_session(error);
   }
   error = agree(error);
-  if (!error && agree(end)) leave();
-  return error;
+  if (error) return error;
+  // The version is good; the next send() says who has died since.
+  end = agree(end ? std::optional(session_->named(*end)) : end);
+  if (end) end_session(end);
+  if (end && end->code() == ErrorCode::peer_lost) death_ = end;
+  return std::nullopt;
 }
 
 /// As agree_on_outcome(); the receivers hear of a death in this job.
@@ -70,6 +74,7 @@ Sent Sender::send(std::uint64_t version, std::span<const void* const> sources) {
     throw Error(ErrorCode::invalid_argument,
                 "send(): versions have any number but 0, which stands for none");
   }
+  if (death_) throw *std::exchange(death_, std::nullopt);
   // Receivers that have left may be back already.
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (!session_) meeting_ = meetings_.answer();

@@ -69,6 +69,7 @@ class Sender {
   const WeightsOptions options_;
   Meetings meetings_;
   std::optional<Meeting> meeting_;  // of which no session has come yet
+  std::optional<Error> death_;      // of which no send() has told yet
   std::unique_ptr<Session> session_;
 };
 

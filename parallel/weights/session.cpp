@@ -12,8 +12,10 @@
 namespace tutti::parallel::weights {
 namespace {
 
+// Coded messages are short, so more of them are under way at a time.
+constexpr int kSlots = 8;
 // Beside the search, coding copies the elements of a message some times and reads them twice more.
-constexpr double kCoder = 4;
+constexpr double kCoder = 6;
 
 std::string text_of_options(const WeightsOptions& o) {
   return fmt::format("{} {} {} {} {}", o.ways.changes, o.ways.planes, o.always, o.message_bytes,
@@ -92,6 +94,7 @@ void Session::add_coder(const WeightsOptions& options) {
   reshard::Layout from = reshard_->from(), to = reshard_->to();
   reshard::ReshardOptions coded{.message_bytes = options.message_bytes, .prove = false};
   coded.coder = coder_;
+  coded.slots = kSlots;
   coded.hosts = reshard_->plan().hosts;
   reshard_.emplace(joint_, std::move(from), std::move(to), coded);
   coder_->use(reshard_->plan(), reshard_->from(), reshard_->to());

@@ -14,6 +14,7 @@
 #include "core/convert.h"
 #include "core/error.h"
 #include "core/float_types.h"
+#include "tests/support/wide_floats.h"
 
 namespace tutti {
 namespace {

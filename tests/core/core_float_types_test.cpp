@@ -10,6 +10,7 @@
 
 #include "core/float_types.h"
 #include "tests/core/core_reference.h"
+#include "tests/support/wide_floats.h"
 
 namespace tutti {
 namespace {

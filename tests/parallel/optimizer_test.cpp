@@ -13,6 +13,7 @@
 
 #include "core/float_types.h"
 #include "tests/core/core_targets.h"
+#include "tests/support/wide_floats.h"
 
 namespace tutti::parallel {
 namespace {

@@ -15,6 +15,7 @@
 #include "core/float_types.h"
 #include "tests/parallel/sharded_model.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/support/wide_floats.h"
 
 namespace tutti {
 namespace {

@@ -102,7 +102,7 @@ class Kills {
     const bool early = random_() % 5 == 0;  // while the jobs meet
     ASSERT_TRUE(early || receivers.out_has(" HAS ")) << receivers.out() << receivers.err();
     for (const auto& [job, ranks] : {std::pair(&senders, kSenders), {&receivers, kReceivers}}) {
-      for (int r = 0; r < ranks; ++r) ASSERT_TRUE(job->out_has(fmt::format("PID {} ", r)));
+      for (int r = 0; r < ranks; ++r) ASSERT_TRUE(job->out_has(fmt::format(" READY {}\n", r)));
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random_() % (early ? 300'000 : 150'000)));
     const std::int64_t killed = now();
@@ -130,8 +130,7 @@ class Kills {
     }
     senders.wait();
     Job next(job_of(kSenders, apart ? "a" : "", "send " + place + " 500000"));
-    EXPECT_TRUE(receivers.out_has(" HAS 500"))
-        << receivers.out() << receivers.err() << next.err();
+    EXPECT_TRUE(receivers.out_has(" HAS 500")) << receivers.out() << receivers.err() << next.err();
     end(next);
   }
 

@@ -113,6 +113,7 @@ int receive(Communicator& job, const std::string& folder, std::uint64_t last) {
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   Communicator job = Communicator::from_environment();
+  say("READY {}", job.rank());
   const std::uint64_t number = std::strtoull(argv[3], nullptr, 10);
   return argv[1] == std::string("send") ? send(job, argv[2], number)
                                         : receive(job, argv[2], number);

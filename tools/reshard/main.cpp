@@ -58,7 +58,7 @@ Case load(const Arguments& a) {
   }
   c.plan = reshard::make_plan(c.from, c.to, options);
   c.verdict = reshard::verify(c.from, c.to, c.plan);
-  if (!c.verdict.proved) {
+  if (!c.verdict.right) {
     throw Error(ErrorCode::unproven_plan,
                 fmt::format("the plan is not proved: {}", c.verdict.story));
   }
@@ -96,6 +96,7 @@ void estimate(const Arguments& a) {
                    ? 1.0
                    : static_cast<double>(most) / static_cast<double>(c.verdict.bound),
                size_text(c.verdict.bound));
+    if (!c.verdict.proved) fmt::print("  not proved of links: {}\n", c.verdict.story);
     fmt::print("  bound by that link  {:>10.4g} s, at {:g} Gbit/s in each direction\n", bound,
                a.gbits);
   }

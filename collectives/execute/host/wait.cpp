@@ -111,9 +111,13 @@ void Wait::once() {
   RankGroup& group = pending_.front()->operation().group();
   spread_out(group, group.blocks(), now);
   // A core of its own a rank does not yield: another program that wants it would have it for its
-  // whole slice, some milliseconds. (The engine does, as the threads that start calls need cores,
-  // too.)
-  if (crowded_ || spans_hosts_ || !is_callers() || waits_for_own_core()) sched_yield();
+  // whole slice, some milliseconds. An engine keeps it only while a caller sleeps until a Future is
+  // ready: else the threads that start calls need it, too.
+  const auto caller_sleeps = [](const Job* job) {
+    return job->operation().group().control().callers.futures.load(std::memory_order_relaxed) > 0;
+  };
+  const bool keeps_core = is_callers() || std::ranges::any_of(pending_, caller_sleeps);
+  if (crowded_ || spans_hosts_ || !keeps_core || waits_for_own_core()) sched_yield();
 }
 
 bool Wait::is_over() {
@@ -150,14 +154,6 @@ bool Wait::waits_for_own_core() const {
     wanted = op.waits_for_core(publish_core(op.group().control())) || wanted;
   }
   return wanted;
-}
-
-bool Wait::caller_is_busy() const {
-  if (is_callers()) return false;
-  return std::ranges::none_of(pending_, [](const Job* job) {
-    const auto& callers = job->operation().group().control().callers;
-    return callers.futures.load(std::memory_order_relaxed) > 0;
-  });
 }
 
 int Wait::crowds_of_a_core() const {

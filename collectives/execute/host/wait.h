@@ -53,9 +53,6 @@ class Wait {
   /// Whether a rank that a job waits for may need this core to go on; also tells the others which
   /// core this rank is on.
   bool waits_for_own_core() const;
-  /// Whether this is an engine, and no caller sleeps until a Future is ready: then the threads that
-  /// start calls need this rank's core, too.
-  bool caller_is_busy() const;
   int crowds_of_a_core() const;
   /// How many times less often than a few threads would, this one looks around; not so seldom that
   /// it would be late for the time-out.

@@ -2,6 +2,7 @@
 // edges of docs/semantics.md promise.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <complex>
@@ -115,10 +116,10 @@ TEST(Operators, NumbersOf16BitsAreRoundedOnce) {
   const std::vector<std::uint16_t> ones{0x3C00},
       tiny{0x1000};  // 1, and 2^-11: half of the last digit of 1
   EXPECT_EQ(reduced(ones, tiny, MPI_SUM, MPI_REAL2), std::vector<std::uint16_t>{0x3C00});
-  const std::vector<std::uint16_t> twos{0x4000, 0x4200};  // 2 + 3i
-  // (2 + 3i)^2 = -5 + 12i
-  EXPECT_EQ(reduced(twos, twos, MPI_PROD, MPI_COMPLEX4),
-            (std::vector<std::uint16_t>{0xC500, 0x4A00}));
+  using Complex = std::array<std::uint16_t, 2>;
+  const std::vector<Complex> numbers{Complex{0x4000, 0x4200}};  // 2 + 3i, whose square is -5 + 12i
+  EXPECT_EQ(reduced(numbers, numbers, MPI_PROD, MPI_COMPLEX4),
+            (std::vector<Complex>{Complex{0xC500, 0x4A00}}));
 }
 
 TEST(Operators, IntegersOf128BitsWrap) {

@@ -280,10 +280,24 @@ LAUNCHERS = {
 }
 
 
+def test_a_server_takes_the_versions_of_a_trainer_that_was_started_apart(tmp_path):
+    def job(ranks, what):
+        command = [sys.executable, "-m", "tutti", "run", "-n", str(ranks), sys.executable]
+        command += [EXAMPLES / "weights.py", what, tmp_path / "meet", "3"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    jobs = {"train": job(4, "train"), "serve": job(2, "serve")}
+    said = {what: process.communicate(timeout=60)[0] for what, process in jobs.items()}
+    assert said["serve"].count("serves version") == 6, said
+    assert ": 2 ranks have it" in said["train"], said
+    assert [process.returncode for process in jobs.values()] == [0, 0], said
+
+
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-# Not those that have tests of their own: the elastic one, and PyTorch's (torch/c10d/test_examples.py).
+# Not those that have tests of their own: the elastic one, two jobs', and PyTorch's (torch/c10d/test_examples.py).
 @pytest.mark.parametrize(
-    "example", sorted({p.name for p in EXAMPLES.glob("*.py")} - {"elastic.py", "ddp.py", "fsdp2.py"})
+    "example",
+    sorted({p.name for p in EXAMPLES.glob("*.py")} - {"elastic.py", "weights.py", "ddp.py", "fsdp2.py"}),
 )
 def test_examples(example, launcher, tmp_path):
     command = LAUNCHERS[launcher]
