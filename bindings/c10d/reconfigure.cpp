@@ -88,7 +88,10 @@ WorkPointer Backend::reconfigure(const ::c10d::ReconfigureOptions& opts) {
   try {
     tutti::Options wanted = options_of(options_->timeout);
     wanted.rendezvous_timeout = timeout;
-    replace(comm()->reconfigure(handles, number_of(opts.uuid), wanted));
+    // Two statements: replace() waits until no thread is in a call of the last communicator, nor
+    // this.
+    Communicator next = comm()->reconfigure(handles, number_of(opts.uuid), wanted);
+    replace(std::move(next));
     const auto held = lock();
     sequence_ = 0;
     formed_ = true;
