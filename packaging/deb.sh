@@ -6,8 +6,6 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd)
-version=$(sed -n 's/^project(tutti VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
-sources=$out/tutti-$version
 
 profiles=
 if [ "${TUTTI_CUDA:-}" != OFF ] && { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }; then
@@ -15,12 +13,13 @@ if [ "${TUTTI_CUDA:-}" != OFF ] && { command -v nvcc >/dev/null || [ -x /usr/loc
 fi
 [ -n "${TUTTI_PYTHON:-}" ] || profiles="$profiles pkg.tutti.nopython"
 
-"$root/packaging/sources.sh" "$out"
+archive=$("$root/packaging/sources.sh" "$out")
+sources=${archive%.tar.xz}
 rm -rf "$sources"
-tar -xf "$out/tutti-$version.tar.xz" -C "$out"
+tar -xf "$archive" -C "$out"
 cp -r "$sources/packaging/debian" "$sources/debian"
 cd "$sources"
-DEB_BUILD_OPTIONS="parallel=${JOBS:-$(nproc)} noautodbgsym" DEB_BUILD_PROFILES=$(echo "$profiles") \
+DEB_BUILD_OPTIONS="parallel=${JOBS:-$(nproc)}" DEB_BUILD_PROFILES=$(echo "$profiles") \
   dpkg-buildpackage --build=binary --no-sign --check-builddeps
 rm -rf "$sources"
 cd "$out"

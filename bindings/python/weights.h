@@ -1,4 +1,5 @@
-// Weights that move from one layout to another, and from one job to another (docs/reshard.md).
+// Weights that move from one layout to another, and from one job to another (docs/reshard.md,
+// docs/weights.md).
 #pragma once
 
 #include <nanobind/nanobind.h>

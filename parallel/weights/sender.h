@@ -8,7 +8,7 @@
 //       sender.send(step, sources);                                // by buffer of the layout
 //     }
 //
-// A version goes to all ranks of the receiving job, or counts for none of them. docs/reshard.md
+// A version goes to all ranks of the receiving job, or counts for none of them. docs/weights.md
 // has the whole story, and what it costs.
 #pragma once
 

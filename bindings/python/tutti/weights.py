@@ -1,4 +1,4 @@
-"""Weights that move from one layout to another: inside a job, or from one job to another (docs/reshard.md).
+"""Weights that move from one layout to another: inside a job, or from one job to another (docs/reshard.md, docs/weights.md).
 
 A *state* is a dict: the name of a tensor, and what this rank has of it. That is
 
