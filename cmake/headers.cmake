@@ -21,11 +21,11 @@ set(TUTTI_PUBLIC_HEADERS
 # vectors, a GPU's memory, the simulator. They are installed below include/tutti/internal, and promise
 # nothing: the next version may have others.
 set(TUTTI_INTERNAL_HEADERS
-  collectives/execute/cuda/element.h
-  collectives/execute/cuda/engine_device.h
-  collectives/execute/cuda/memory.h
-  collectives/execute/cuda/narrow_float.h
-  collectives/execute/cuda/portable.h
+  execute/cuda/element.h
+  execute/cuda/engine_device.h
+  execute/cuda/memory.h
+  execute/cuda/narrow_float.h
+  execute/cuda/portable.h
   collectives/model/simulate.h
   collectives/model/wires.h
   core/combine.h

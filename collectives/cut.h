@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/connection_shape.h"
 #include "collectives/layout.h"
 #include "collectives/plan.h"
 #include "core/wide.h"
-#include "transport/host/connection.h"
 
 namespace tutti {
 

@@ -4,10 +4,10 @@
 
 #include <vector>
 
-#include "collectives/execute/host/operation.h"
 #include "comm/communicator.h"
 #include "comm/plans.h"
 #include "comm/session.h"
+#include "execute/host/operation.h"
 
 namespace tutti {
 

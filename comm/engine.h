@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/execute/host/job.h"
 #include "comm/communicator.h"
+#include "execute/host/job.h"
 
 namespace tutti {
 

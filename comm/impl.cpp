@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "collectives/execute/host/placement.h"
 #include "comm/callers.h"
 #include "comm/device_call.h"
 #include "comm/started_calls.h"
@@ -16,6 +15,7 @@
 #include "core/settings.h"
 #include "core/wait.h"
 #include "core/window_memory.h"
+#include "execute/host/placement.h"
 
 namespace tutti {
 namespace {

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/execute/host/job.h"
 #include "comm/bind.h"
 #include "comm/call.h"
 #include "comm/communicator.h"
@@ -22,6 +21,7 @@
 #include "core/turns.h"
 #include "device/gpus.h"
 #include "device/team.h"
+#include "execute/host/job.h"
 #include "transport/far_windows.h"
 
 namespace tutti {

@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "collectives/algorithms.h"
-#include "collectives/execute/cuda/protocol.h"
 #include "comm/communicator.h"
 #include "core/settings.h"
 #include "core/settings_check.h"
+#include "execute/cuda/protocol.h"
 #include "transport/network/wire_choice.h"
 
 namespace tutti {

@@ -6,13 +6,13 @@
 #include <span>
 
 #include "collectives/cut.h"
-#include "collectives/execute/cuda/executor.h"
 #include "collectives/model/hosts.h"
 #include "collectives/model/rounding.h"
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
 #include "core/error.h"
 #include "device/team.h"
+#include "execute/cuda/executor.h"
 #include "transport/sockets/handshake.h"
 
 namespace tutti {

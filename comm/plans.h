@@ -13,9 +13,9 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/execute/signature.h"
 #include "collectives/model/choose.h"
-#include "transport/host/findings.h"
+#include "collectives/model/findings.h"
+#include "execute/signature.h"
 
 namespace tutti {
 

@@ -6,8 +6,8 @@
 
 #include <compare>
 
-#include "collectives/execute/host/condition.h"
 #include "comm/impl.h"
+#include "execute/host/condition.h"
 
 namespace tutti {
 

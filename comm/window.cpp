@@ -11,7 +11,6 @@
 #include <span>
 #include <utility>
 
-#include "collectives/execute/host/peer_memory.h"
 #include "comm/window_impl.h"
 #include "core/as_error.h"
 #include "core/asymmetric_fence.h"
@@ -21,6 +20,7 @@
 #include "core/memory.h"
 #include "core/wait.h"
 #include "core/window_memory.h"
+#include "execute/host/peer_memory.h"
 
 namespace tutti {
 namespace {

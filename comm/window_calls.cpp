@@ -8,12 +8,12 @@
 #include <string>
 #include <utility>
 
-#include "collectives/execute/host/peer_memory.h"
 #include "comm/started_calls.h"
 #include "comm/window_conditions.h"
 #include "comm/window_impl.h"
 #include "core/as_error.h"
 #include "core/asymmetric_fence.h"
+#include "execute/host/peer_memory.h"
 
 namespace tutti {
 namespace {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string_view>
 
-#include "collectives/execute/host/condition.h"
 #include "comm/window.h"
 #include "comm/window_impl.h"
+#include "execute/host/condition.h"
 
 namespace tutti {
 

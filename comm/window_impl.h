@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "collectives/execute/host/condition.h"
 #include "comm/impl.h"
 #include "comm/window.h"
+#include "execute/host/condition.h"
 #include "transport/far_windows.h"
 #include "transport/host/signal_board.h"
 

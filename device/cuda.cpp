@@ -7,9 +7,9 @@
 #include <map>
 #include <mutex>
 
-#include "collectives/execute/cuda/cuda_device.h"
 #include "core/error.h"
 #include "core/module.h"
+#include "execute/cuda/cuda_device.h"
 #include "transport/gpu/cuda_error.h"
 #include "transport/gpu/cuda_module.h"
 #include "tutti_cuda_interface.h"

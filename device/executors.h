@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/execute/cuda/executor.h"
+#include "execute/cuda/executor.h"
 
 namespace tutti {
 

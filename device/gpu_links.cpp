@@ -6,11 +6,11 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/execute/cuda/executor.h"
 #include "core/error.h"
 #include "core/host_memory.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "execute/cuda/executor.h"
 
 namespace tutti {
 namespace {

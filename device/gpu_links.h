@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/execute/cuda/device.h"
-#include "collectives/execute/cuda/segment.h"
+#include "execute/cuda/device.h"
+#include "execute/cuda/segment.h"
 #include "transport/network/wire.h"
 
 namespace tutti {

@@ -1,6 +1,6 @@
 #include "device/gpus.h"
 
-#include "collectives/execute/cuda/device.h"
+#include "execute/cuda/device.h"
 #include "transport/gpu/cuda_module.h"
 #include "transport/gpu/gpu_driver.h"
 

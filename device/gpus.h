@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "collectives/execute/cuda/engine_device.h"
+#include "execute/cuda/engine_device.h"
 
 namespace tutti {
 

@@ -21,11 +21,11 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/execute/cuda/pinned_memory.h"
 #include "device/executors.h"
 #include "device/inbox.h"
 #include "device/network_links.h"
 #include "device/proxy.h"
+#include "execute/cuda/pinned_memory.h"
 
 namespace tutti {
 

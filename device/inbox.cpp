@@ -6,8 +6,8 @@
 #include <atomic>
 #include <utility>
 
-#include "collectives/execute/signature.h"
 #include "device/board.h"
+#include "execute/signature.h"
 
 namespace tutti {
 namespace {

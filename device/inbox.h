@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "collectives/execute/cuda/segment.h"
 #include "device/link_ends.h"
+#include "execute/cuda/segment.h"
 #include "transport/members.h"
 
 namespace tutti {

@@ -1,6 +1,6 @@
 #include "device/network_links.h"
 
-#include "collectives/execute/signature.h"
+#include "execute/signature.h"
 
 namespace tutti {
 namespace {

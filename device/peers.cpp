@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
-#include "collectives/execute/signature.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "execute/signature.h"
 
 namespace tutti {
 namespace {

@@ -18,12 +18,12 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/execute/host/peer_wait.h"
 #include "device/board.h"
 #include "device/executors.h"
 #include "device/host_slots.h"
 #include "device/inbox.h"
 #include "device/window_board.h"
+#include "execute/host/peer_wait.h"
 
 namespace tutti {
 

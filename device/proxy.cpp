@@ -10,9 +10,9 @@
 #include <chrono>
 #include <cstring>
 
-#include "collectives/execute/cuda/memory.h"
 #include "core/background.h"
 #include "core/fork.h"
+#include "execute/cuda/memory.h"
 
 namespace tutti {
 namespace {

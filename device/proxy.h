@@ -27,10 +27,10 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/execute/cuda/segment.h"
 #include "core/error.h"
 #include "device/gpu_links.h"
 #include "device/link_ends.h"
+#include "execute/cuda/segment.h"
 #include "transport/sockets/socket.h"
 
 namespace tutti {

@@ -7,10 +7,10 @@
 #include <map>
 #include <thread>
 
-#include "collectives/execute/signature.h"
 #include "core/background.h"
 #include "core/log.h"
 #include "core/wait.h"
+#include "execute/signature.h"
 
 namespace tutti {
 // Slots as in NCCL's order of magnitude, not measured: 224 KiB a slot, 14 MiB a pair of ranks, and

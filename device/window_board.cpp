@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <array>
 
-#include "collectives/execute/signature.h"
+#include "execute/signature.h"
 
 namespace tutti {
 namespace {

@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "collectives/execute/host/peer_wait.h"
-#include "collectives/execute/windows.h"
 #include "device/board.h"
+#include "execute/host/peer_wait.h"
+#include "execute/windows.h"
 
 namespace tutti {
 

@@ -25,9 +25,9 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/execute/host/peer_wait.h"
 #include "device/executors.h"
 #include "device/window_board.h"
+#include "execute/host/peer_wait.h"
 
 namespace tutti {
 

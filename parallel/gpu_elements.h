@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "collectives/execute/cuda/element.h"
+#include "execute/cuda/element.h"
 #include "parallel/optimizer/kernels.h"
 
 namespace tutti::parallel::gpu_elements {

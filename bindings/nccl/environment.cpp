@@ -22,9 +22,9 @@
 #include "bootstrap/meeting_place.h"
 #include "bootstrap/rendezvous_protocol.h"
 #include "collectives/algorithms.h"
-#include "collectives/execute/cuda/protocol.h"
 #include "core/number.h"
 #include "core/settings.h"
+#include "execute/cuda/protocol.h"
 
 namespace tutti::nccl {
 namespace {

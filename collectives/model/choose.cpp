@@ -9,10 +9,10 @@
 #include <string>
 #include <tuple>
 
+#include "collectives/model/findings.h"
 #include "collectives/model/hosts.h"
 #include "core/error.h"
 #include "core/fork.h"
-#include "transport/host/findings.h"
 
 namespace tutti {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "collectives/connection_shape.h"
 #include "core/compressed.h"
-#include "transport/network/remote_link.h"
 
 namespace tutti {
 namespace {

@@ -13,7 +13,7 @@
 #include <iterator>
 #include <vector>
 
-#include "collectives/execute/cuda/memory.h"
+#include "execute/cuda/memory.h"
 
 namespace {
 

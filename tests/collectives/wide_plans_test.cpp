@@ -8,9 +8,9 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/cut.h"
-#include "collectives/execute/program.h"
 #include "collectives/model/domains.h"
 #include "collectives/model/predict.h"
+#include "execute/program.h"
 #include "tests/collectives/verify_plans.h"
 #include "tests/collectives/whole_plan.h"
 

@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/execute/signature.h"
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
 #include "comm/impl.h"
+#include "execute/signature.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti::test {

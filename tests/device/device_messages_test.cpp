@@ -1,6 +1,6 @@
 // Sends and receives on GPU memory, with threads in the GPU's place: what arrives, however the two
 // ends grouped their calls and however few thread blocks they have; what is refused and found.
-#include "collectives/execute/cuda/device_messages.h"
+#include "execute/cuda/device_messages.h"
 
 #include <gtest/gtest.h>
 

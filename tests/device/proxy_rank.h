@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/execute/cuda/memory.h"
 #include "device/proxy.h"
+#include "execute/cuda/memory.h"
 
 namespace tutti::test {
 

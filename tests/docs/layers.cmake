@@ -5,10 +5,11 @@ cmake_minimum_required(VERSION 3.25)
 set(layers
     core
     topology
+    collectives
     transport/sockets transport/gpu transport/host transport/network
     transport/tcp transport/verbs transport/ucx transport/netplugin
     transport  # the ranks of a communicator
-    collectives
+    execute
     bootstrap device
     comm
     parallel
@@ -24,7 +25,7 @@ set(layers
 
 include("${ROOT}/cmake/headers.cmake")
 include("${ROOT}/parallel/headers.cmake")
-set(library core topology transport collectives bootstrap device comm tutti.h)
+set(library core topology collectives transport execute bootstrap device comm tutti.h)
 # What cmake/engines builds. Of others it has no more than this.
 set(engines parallel bindings/torch bench/nccl examples bindings/nccl/nccl.h
             tools/command_line/usage_error.h)

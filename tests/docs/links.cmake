@@ -48,7 +48,7 @@ foreach(document IN LISTS documents)
 endforeach()
 
 set(sources "")
-foreach(folder IN ITEMS bench bindings bootstrap cmake collectives comm core device examples parallel
+foreach(folder IN ITEMS bench bindings bootstrap cmake collectives comm core device examples execute parallel
         tests tools topology transport)
   file(GLOB_RECURSE found "${ROOT}/${folder}/*")
   list(APPEND sources ${found})

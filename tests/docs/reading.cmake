@@ -5,7 +5,7 @@ cmake_minimum_required(VERSION 3.25)
 set(most_of_library 70000)  # that is the first table
 
 # Files, and the lines of each.
-foreach(room IN ITEMS core topology transport collectives bootstrap device comm parallel bindings bench
+foreach(room IN ITEMS core topology transport collectives execute bootstrap device comm parallel bindings bench
                       examples tools laboratory tests)
   list(APPEND patterns ${ROOT}/${room}/*.h ${ROOT}/${room}/*.cpp ${ROOT}/${room}/*.c ${ROOT}/${room}/*.cu
        ${ROOT}/${room}/*.cuh)

@@ -1,7 +1,7 @@
 // The device combine on a device, against core/combine() on the host.
 #include <cuda_runtime.h>
 
-#include "collectives/execute/cuda/kernel.cuh"
+#include "execute/cuda/kernel.cuh"
 #include "tests/collectives/cuda/cuda_combine_cases.h"
 
 namespace tutti::test {

@@ -12,7 +12,7 @@
 #include <span>
 #include <sstream>
 
-#include "collectives/execute/cuda/element.h"
+#include "execute/cuda/element.h"
 
 namespace tutti::ptx {
 

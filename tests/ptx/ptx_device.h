@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "collectives/execute/cuda/device.h"
-#include "collectives/execute/cuda/launch.h"
+#include "execute/cuda/device.h"
+#include "execute/cuda/launch.h"
 #include "tests/ptx/machine.h"
 
 namespace tutti::ptx {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "collectives/execute/cuda/lane_links.h"
+#include "execute/cuda/lane_links.h"
 #include "tests/collectives/cuda/cuda_canonical.h"
 #include "tests/collectives/cuda/cuda_matrix.h"
 

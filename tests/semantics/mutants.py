@@ -20,7 +20,7 @@ import time
 
 LOOPS = "core/combine_loops-inl.h"
 BIND = "comm/bind.cpp"
-DEVICE = "collectives/execute/cuda/element.h"
+DEVICE = "execute/cuda/element.h"
 MAX = "return unless_nan(a, b, hn::And(hn::Max(a, b), hn::Max(b, a)));"
 MIN = "return unless_nan(a, b, hn::Or(hn::Min(a, b), hn::Min(b, a)));"
 # Name: (file, what is there once, what is there instead; MUTANT is true where this one is on)
@@ -52,7 +52,7 @@ MUTANTS = {
         "    (MUTANT && static_cast<double>(value) < 0 ? by - 1 : 0)) / by);",
     ),
     "average_divides_last": (
-        "collectives/execute/host/operation.cpp",
+        "execute/host/operation.cpp",
         "const bool divides_sum = canonical_ ||",
         "const bool divides_sum = MUTANT || canonical_ ||",
     ),

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/model/findings.h"
 #include "transport/host/failure.h"
-#include "transport/host/findings.h"
 #include "transport/sockets/handshake.h"
 
 namespace tutti {

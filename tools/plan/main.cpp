@@ -9,7 +9,6 @@
 #include <memory>
 
 #include "collectives/draw/draw.h"
-#include "collectives/execute/cuda/executor.h"
 #include "collectives/model/hosts.h"
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
@@ -17,6 +16,7 @@
 #include "core/counted.h"
 #include "core/error.h"
 #include "device/team.h"
+#include "execute/cuda/executor.h"
 #include "tools/command_line/command.h"
 #include "tools/plan_source.h"
 #include "tools/terminal.h"

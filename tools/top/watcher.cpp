@@ -12,8 +12,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "collectives/execute/signature.h"
 #include "core/proc.h"
+#include "execute/signature.h"
 #include "tools/top/process.h"
 #include "transport/sockets/socket.h"
 

@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/model/findings.h"
 #include "transport/host/connection.h"
 #include "transport/host/doorbell.h"
 #include "transport/host/failure.h"
-#include "transport/host/findings.h"
 #include "transport/host/nameplate.h"
 #include "transport/host/remark.h"
 

@@ -41,8 +41,6 @@ constexpr bool is_long_message(std::size_t bytes) { return bytes >= std::size_t{
 /// How many receives may be posted ahead.
 inline constexpr std::size_t kMostPosted = 16;
 
-inline constexpr std::size_t kZeroCopyBytes = 8192;  // shorter ones are copied sooner
-
 /// The end at which a rank of this host sends.
 class OutLink final : public RemoteDoorbell {
  public:

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/execute/cuda/combine_links.h"
 #include "core/combine.h"
+#include "execute/cuda/combine_links.h"
 #include "tests/core/core_reference.h"
 
 namespace tutti::test {

@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/execute/cuda/device.h"
-#include "collectives/execute/cuda/step_logic.h"
+#include "execute/cuda/device.h"
+#include "execute/cuda/step_logic.h"
 #include "tests/collectives/cuda/fibers.h"
 
 namespace tutti::test {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/execute/cuda/plan_cache.h"
+#include "execute/cuda/plan_cache.h"
 #include "tests/collectives/cuda/cuda_host_device.h"
 #include "tests/collectives/cuda/cuda_matrix.h"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "collectives/algorithms.h"
-#include "collectives/execute/cuda/device_plan.h"
 #include "collectives/needs.h"
 #include "device/team.h"
+#include "execute/cuda/device_plan.h"
 #include "tests/collectives/cuda/cuda_canonical.h"
 #include "tests/collectives/cuda/cuda_cases.h"
 #include "tests/collectives/cuda/cuda_host_device.h"

@@ -14,7 +14,7 @@
 
 #include "bench/perf/benchmark.h"
 #include "collectives/algorithms.h"
-#include "collectives/execute/cuda/executor.h"
+#include "execute/cuda/executor.h"
 
 namespace tutti::test {
 

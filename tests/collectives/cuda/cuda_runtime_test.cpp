@@ -7,8 +7,8 @@
 #include <map>
 #include <thread>
 
-#include "collectives/execute/cuda/cuda_device.h"
 #include "comm/device_call.h"
+#include "execute/cuda/cuda_device.h"
 #include "tests/collectives/cuda/cuda_runtime/runtime.h"
 #include "tests/device/device_memory.h"
 

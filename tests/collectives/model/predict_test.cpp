@@ -8,9 +8,9 @@
 #include <map>
 #include <string>
 
-#include "collectives/execute/host/write_trial.h"
 #include "collectives/model/choose.h"
 #include "collectives/model/host_scenario.h"
+#include "execute/host/write_trial.h"
 #include "tests/collectives/model/hops.h"
 
 namespace tutti {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-#include "collectives/execute/cuda/cuda_device.h"
+#include "execute/cuda/cuda_device.h"
 #include "tests/collectives/cuda/cuda_runtime/kernels.h"
 
 namespace tutti::test {

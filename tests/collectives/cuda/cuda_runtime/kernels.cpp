@@ -3,8 +3,8 @@
 #include <map>
 #include <mutex>
 
-#include "collectives/execute/cuda/kernel.h"
 #include "core/error.h"
+#include "execute/cuda/kernel.h"
 #include "tests/collectives/cuda/cuda_host_device.h"
 #include "transport/gpu/cuda_ipc.h"
 

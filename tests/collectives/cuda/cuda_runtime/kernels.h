@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "collectives/execute/cuda/launch.h"
+#include "execute/cuda/launch.h"
 
 namespace tutti::test {
 

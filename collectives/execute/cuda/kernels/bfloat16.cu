@@ -1,3 +1,0 @@
-#include "collectives/execute/cuda/kernel.cuh"
-
-TUTTI_KERNEL(bfloat16)

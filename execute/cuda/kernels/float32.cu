@@ -1,0 +1,3 @@
+#include "execute/cuda/kernel.cuh"
+
+TUTTI_KERNEL(float32)

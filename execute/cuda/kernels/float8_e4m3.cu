@@ -1,0 +1,3 @@
+#include "execute/cuda/kernel.cuh"
+
+TUTTI_KERNEL(float8_e4m3)
