@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "core/log.h"
 
 namespace tutti {
 namespace {
@@ -79,7 +80,13 @@ const void* open_module(const ModuleWanted& wanted) {
                     "opens it ({}): install both from one build",
                     wanted.purpose, opened.path, module->interface, wanted.interface));
   }
+  log().debug("{} opens {}", wanted.purpose, opened.path);
   return module->functions;
+}
+
+void announce(std::string_view binding) {
+  log().debug("{}, on Tutti {} in {}", binding, TUTTI_VERSION,
+              folder_of(reinterpret_cast<const void*>(&announce)));
 }
 
 }  // namespace tutti

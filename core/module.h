@@ -32,4 +32,8 @@ struct ModuleWanted {
 /// looks again. From any thread.
 const void* open_module(const ModuleWanted& wanted);
 
+/// Logs, at level debug, who works with which release of this library, and where that lies.
+/// Bindings say it once: "MPI's interface".
+void announce(std::string_view binding);
+
 }  // namespace tutti

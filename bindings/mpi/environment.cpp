@@ -14,6 +14,7 @@
 #include "bindings/mpi/procedures.h"
 #include "bindings/mpi/world.h"
 #include "core/memory.h"
+#include "core/module.h"
 
 namespace tutti::mpi {
 
@@ -79,6 +80,7 @@ void initialise(int required, int* provided) {
   Process& p = process();
   const std::lock_guard lock(p.mutex);
   if (p.initialised) fail(MPI_ERR_OTHER, "MPI is initialised already, or has been finalised");
+  announce("MPI's interface of Tutti " TUTTI_VERSION);
   p.level = required;
   p.main = std::this_thread::get_id();
   enter(p.users > 0 ? MPI_THREAD_MULTIPLE : required);

@@ -17,6 +17,7 @@
 #include "bindings/nccl/export.h"
 #include "bindings/nccl/nccl.h"
 #include "core/file_descriptor.h"
+#include "core/module.h"
 
 extern char** environ;
 
@@ -141,6 +142,8 @@ void reset_log() {
 }
 
 void log_start() {
+  static std::once_flag announced;
+  std::call_once(announced, [] { announce("NCCL's interface of Tutti " TUTTI_VERSION); });
   if (!logs(LogLevel::version)) return;
   {
     const std::lock_guard lock(log().mutex);

@@ -1,7 +1,11 @@
 // The extension module tutti._tutti; what users see of it is in tutti/__init__.py.
+#include "core/module.h"
+
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include <cstddef>
+#include <string>
 
 #include "bindings/python/communicator.h"
 #include "bindings/python/errors.h"
@@ -55,6 +59,8 @@ NB_MODULE(_tutti, module) {
   // of leaks.
   nb::set_leak_warnings(false);
   module.attr("__version__") = TUTTI_VERSION;
+  tutti::announce("Python package " TUTTI_VERSION);
+  module.def("_announce", [](const std::string& binding) { tutti::announce(binding); });
   tutti::python::translate_errors(module);
   tutti::python::bind_future(module);
   tutti::python::bind_window(module);

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <string>
 
@@ -44,6 +45,15 @@ TEST_F(Doctor, MarksAnAddressAtWhichNobodyCanMeet) {
   expect_marked("TUTTI_ADDRESS=0.0.0.0", "TUTTI_ADDRESS", "no host's address");
   expect_marked("TUTTI_ADDRESS=node1", "TUTTI_ADDRESS", "neither an IPv4 nor an IPv6 address");
   expect_marked("TUTTI_ADDRESS=192.0.2.77", "TUTTI_ADDRESS", "cannot listen at 192.0.2.77");
+}
+
+TEST_F(Doctor, MarksAPythonPackageOfAnotherRelease) {
+  const std::string info = folder.path() + "/tutti-9.9.9.dist-info";
+  std::filesystem::create_directory(info);
+  folder.write("tutti-9.9.9.dist-info/METADATA",
+               "Metadata-Version: 2.1\nName: tutti\nVersion: 9.9.9\n");
+  expect_marked("PYTHONPATH=" + folder.path(), "Python package", "9.9.9");
+  EXPECT_CONTAINS(out, "install both from one release");
 }
 
 TEST_F(Doctor, MarksATransportThatIsNotThere) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/support/run_job.h"
-#include "tools/top/output_of.h"
+#include "tools/output_of.h"
 
 namespace tutti {
 namespace {
@@ -65,8 +65,8 @@ bool has_all(const nlohmann::json& ranks, const std::vector<int>& wanted) {
 
 /// Whether `tutti top` names the ranks that are to blame. `seen`: what it says.
 bool names(const Kind& kind, pid_t job, std::string& seen) {
-  const top::Output out = top::output_of({TUTTI_COMMAND, "top", "--json", std::to_string(job)},
-                                         std::chrono::seconds(10));
+  const Output out =
+      output_of({TUTTI_COMMAND, "top", "--json", std::to_string(job)}, std::chrono::seconds(10));
   if (out.status != 0) {
     seen = fmt::format("status {}: {}", out.status, out.complaint);
     return false;

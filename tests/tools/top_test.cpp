@@ -13,8 +13,8 @@
 #include "core/error.h"
 #include "tests/support/run_job.h"
 #include "tests/support/temporary_folder.h"
+#include "tools/output_of.h"
 #include "tools/top/jobs.h"
-#include "tools/top/output_of.h"
 #include "tools/top/picture.h"
 
 namespace tutti {
@@ -159,10 +159,9 @@ TEST(Top, WritesPrometheusText) {
 }
 
 TEST(Top, KillsAProgramThatTakesTooLong) {
-  const auto out = top::output_of({"sleep", "60"}, std::chrono::milliseconds(50));
-  EXPECT_EQ(out.status, top::Output::kTooLong);
-  EXPECT_EQ(top::output_of({"no-such-program"}, std::chrono::seconds(1)).status,
-            top::Output::kNotFound);
+  const auto out = output_of({"sleep", "60"}, std::chrono::milliseconds(50));
+  EXPECT_EQ(out.status, Output::kTooLong);
+  EXPECT_EQ(output_of({"no-such-program"}, std::chrono::seconds(1)).status, Output::kNotFound);
 }
 
 // --- real jobs ---
@@ -172,9 +171,9 @@ class TopOfAJob : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(job_.out_has("now\n")) << job_.err(); }
   std::string pid() const { return std::to_string(job_.pid()); }
-  top::Output top(std::vector<std::string> words) const {
+  Output top(std::vector<std::string> words) const {
     words.insert(words.end(), pid());
-    return top::output_of(words, std::chrono::seconds(20));
+    return output_of(words, std::chrono::seconds(20));
   }
 
  private:
@@ -207,7 +206,7 @@ TEST_F(TopOfAJob, AsksOtherHostsByALauncher) {
 }
 
 TEST_F(TopOfAJob, ShowsTheStackOfTheGuiltyOne) {
-  if (top::output_of({"gdb", "--version"}, std::chrono::seconds(20)).status != 0) {
+  if (output_of({"gdb", "--version"}, std::chrono::seconds(20)).status != 0) {
     GTEST_SKIP() << "gdb is not installed";
   }
   std::string text;

@@ -16,8 +16,8 @@
 #include "core/combine.h"
 #include "core/host.h"
 #include "core/memory.h"
-#include "tools/calibrate/forked_ranks.h"
 #include "tools/calibrate/measuring.h"
+#include "tools/forked_ranks.h"
 #include "tools/spawn.h"
 #include "transport/host/cma.h"
 
@@ -302,17 +302,17 @@ void compare_domains(const Machine& far, Machine& m) {
 Machine measure_machine(const Machine& known) {
   Machine m = known;
   const int cores = usable_cores();
-  run_forked({1, choose_cores(1), ""}, m,
-             [](Communicator&, Machine& result) { measure_one_core(result); });
-  run_forked({2, choose_cores(1), ""}, m, measure_switch);
-  run_forked({cores, choose_cores(cores), ""}, m, measure_bandwidth);
+  run_forked<Machine>({1, choose_cores(1), ""}, m,
+                      [](Communicator&, Machine& result) { measure_one_core(result); });
+  run_forked<Machine>({2, choose_cores(1), ""}, m, measure_switch);
+  run_forked<Machine>({cores, choose_cores(cores), ""}, m, measure_bandwidth);
   if (cores >= 2) {
-    run_forked({2, choose_cores(2), ""}, m, measure_two_cores);
-    run_forked({2, choose_cores(2), kWindowAlgorithm}, m, measure_windows);
+    run_forked<Machine>({2, choose_cores(2), ""}, m, measure_two_cores);
+    run_forked<Machine>({2, choose_cores(2), kWindowAlgorithm}, m, measure_windows);
   }
   if (const std::vector<cpu_set_t> apart = cores_apart(); !apart.empty()) {
     Machine far = m;
-    run_forked({2, apart, ""}, far, measure_two_cores);
+    run_forked<Machine>({2, apart, ""}, far, measure_two_cores);
     compare_domains(far, m);
   }
   return m;

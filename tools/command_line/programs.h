@@ -18,6 +18,7 @@ struct ToolProgram {
 
 /// In the order of `tutti --help`.
 inline constexpr std::array kToolPrograms{
+    ToolProgram{"demo", "all_reduce on this machine, checked and timed, beside Gloo and MPI"},
     ToolProgram{"plan", "List, show, prove and draw plans"},
     ToolProgram{"schedule", "List, show, prove, simulate and draw pipeline schedules"},
     ToolProgram{"calibrate", "Measure the constants of this machine, for the choice of algorithms"},

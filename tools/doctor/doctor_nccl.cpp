@@ -4,14 +4,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -21,10 +20,12 @@
 #include <utility>
 
 #include "bindings/nccl/functions.h"
-#include "tools/spawn.h"
+#include "tools/output_of.h"
 
 namespace tutti {
 namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);  // for readelf, with a large library
 
 using Names = std::set<std::string, std::less<>>;
 
@@ -35,19 +36,6 @@ struct Client {
   std::size_t brings = 0;  // symbols that it defines itself
   Names names;             // among its constants
 };
-
-/// What the command says, both ways, and its exit status.
-std::pair<std::string, int> output_of(const std::string& command) {
-  std::string text;
-  std::FILE* const pipe = popen((command + " 2>&1").c_str(), "re");
-  if (pipe == nullptr) return {"cannot start a shell", -1};
-  std::array<char, 4096> piece{};
-  while (const std::size_t bytes = std::fread(piece.data(), 1, piece.size(), pipe)) {
-    text.append(piece.data(), bytes);
-  }
-  const int status = pclose(pipe);
-  return {text, WIFEXITED(status) ? WEXITSTATUS(status) : -1};
-}
 
 /// Whether NCCL names functions so: ncclX or pncclX.
 bool is_nccl_name(std::string_view text) {
@@ -118,15 +106,16 @@ Client look_at(const std::string& path) {
     return client;
   }
   // A file's name shall not look like an option.
-  const std::string file = shell_word(path.starts_with('-') ? "./" + path : path);
-  const auto [text, status] = output_of("LC_ALL=C readelf --wide --sections --dyn-syms " + file);
-  if (status != 0) {
-    client.trouble = status == 127
+  const std::string file = path.starts_with('-') ? "./" + path : path;
+  const Output found = output_of(
+      {"env", "LC_ALL=C", "readelf", "--wide", "--sections", "--dyn-syms", file}, kPatience);
+  if (found.status != 0) {
+    client.trouble = found.status == Output::kNotFound
                          ? "needs readelf to look into it, which is in the package binutils"
                          : "is no program or library (ELF) that readelf can read";
     return client;
   }
-  std::istringstream lines(text);
+  std::istringstream lines(found.text);
   bool symbols = false;
   for (std::string line; std::getline(lines, line);) {
     symbols = symbols || line.starts_with("Symbol table");

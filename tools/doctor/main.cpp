@@ -26,6 +26,7 @@
 #include "tools/doctor/doctor_nccl.h"
 #include "tools/doctor/doctor_network.h"
 #include "tools/doctor/doctor_report.h"
+#include "tools/doctor/doctor_versions.h"
 #include "tools/doctor/doctor_way.h"
 #include "transport/gpu/cuda_module.h"
 #include "transport/host/cma.h"
@@ -124,6 +125,7 @@ void define(CLI::App& command) {
     int port = 0;
     double wait = 600;
     std::vector<std::string> clients;
+    std::string python = "python3";
   };
   const auto arguments = std::make_shared<Arguments>();
   auto* to = command
@@ -148,6 +150,12 @@ void define(CLI::App& command) {
                       ->type_name("FILE")
                       ->excludes(to)
                       ->excludes(listen);
+  command
+      .add_option("--python", arguments->python,
+                  "The Python whose packages are looked at [python3]")
+      ->type_name("PROGRAM")
+      ->excludes(to)
+      ->excludes(listen);
   command.footer(
       "Lines that begin with ! show a problem; the exit status is 1 if there are any.\n"
       "The default of PORT is the first of TUTTI_PORTS, or 47470. One host of a pair listens and\n"
@@ -164,6 +172,7 @@ void define(CLI::App& command) {
       report_nccl_clients(report, arguments->clients);
     } else {
       show_machine(report);
+      show_versions(report, arguments->python);
       show_settings(report);
       show_inside(report);
       show_container(report);

@@ -18,10 +18,10 @@
 #include "tools/command_line/command.h"
 #include "tools/command_line/number_in.h"
 #include "tools/launcher_option.h"
+#include "tools/output_of.h"
 #include "tools/spawn.h"
 #include "tools/terminal.h"
 #include "tools/top/jobs.h"
-#include "tools/top/output_of.h"
 #include "tools/top/picture.h"
 #include "tools/top/stack.h"
 #include "tools/top/watcher.h"
@@ -83,10 +83,10 @@ std::vector<top::View> views_of_hosts(const TopArguments& arguments) {
     programs.back().insert(programs.back().end(), {host, path, "top", "--json"});
     if (arguments.job != 0) programs.back().push_back(std::to_string(arguments.job));
   }
-  const auto outputs = top::outputs_of(programs, kForHosts);
+  const auto outputs = outputs_of(programs, kForHosts);
   std::vector<top::View> views;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
-    const top::Output& o = outputs[h];
+    const Output& o = outputs[h];
     try {
       if (o.status != 0) {
         throw Error(ErrorCode::system, fmt::format("{} ended with status {}: {}",

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <vector>
 
-#include "tools/top/output_of.h"
+#include "tools/output_of.h"
 #include "tools/top/process.h"
 
 namespace tutti::top {

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tomllib
 import zipfile
@@ -127,3 +128,15 @@ def test_packing_twice_gives_the_same_bits(tmp_path):
         record = wheel.read("x-1.dist-info/RECORD").decode().splitlines()
         assert record[0].startswith("a.py,sha256=") and record[0].endswith(",11")
         assert record[-1] == "x-1.dist-info/RECORD,,"
+
+
+def test_the_log_says_which_release_works_with_which():
+    run = subprocess.run(
+        [sys.executable, "-c", "import tutti"],
+        env={**os.environ, "TUTTI_LOG": "debug"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert f"Python package {tutti.__version__}, on Tutti {tutti.__version__} in /" in run.stderr

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti::top {
+namespace tutti {
 
 struct Output {
   static constexpr int kNotFound = 127, kTooLong = 124;
@@ -21,4 +21,4 @@ Output output_of(const std::vector<std::string>& program, std::chrono::nanosecon
 std::vector<Output> outputs_of(const std::vector<std::vector<std::string>>& programs,
                                std::chrono::nanoseconds patience);
 
-}  // namespace tutti::top
+}  // namespace tutti

@@ -1,4 +1,4 @@
-#include "tools/top/output_of.h"
+#include "tools/output_of.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 
 extern char** environ;
 
-namespace tutti::top {
+namespace tutti {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -118,4 +118,4 @@ Output output_of(const std::vector<std::string>& program, std::chrono::nanosecon
   return std::move(outputs_of({program}, patience).front());
 }
 
-}  // namespace tutti::top
+}  // namespace tutti
