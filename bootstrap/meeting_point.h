@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "bootstrap/appointments.h"
 #include "bootstrap/handle.h"

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstring>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bootstrap/rendezvous_protocol.h"

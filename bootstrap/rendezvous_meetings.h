@@ -5,7 +5,6 @@
 // one of them fails. The server (rendezvous_server.cpp) brings what members say, and the time.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <list>
 #include <map>

@@ -4,13 +4,10 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "bootstrap/appointments.h"
 #include "bootstrap/frames.h"

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <list>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -1,8 +1,6 @@
 // The table of algorithms.
 #include "collectives/algorithms.h"
 
-#include <utility>
-#include <vector>
 
 #include "collectives/algorithms/common.h"
 #include "collectives/algorithms/generators.h"

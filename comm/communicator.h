@@ -24,7 +24,6 @@
 // failure.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <list>
 #include <map>
 #include <memory>
 #include <memory_resource>

@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <ranges>
 #include <span>
 #include <type_traits>

@@ -23,7 +23,6 @@
 // happened, and waits for nobody. Failures of the communicator fail its windows' calls.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

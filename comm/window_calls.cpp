@@ -1,10 +1,8 @@
 // The calls of a window: puts, signals, and waits for them (window_conditions.h).
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstring>
 #include <new>
-#include <optional>
 #include <string>
 #include <utility>
 

@@ -18,7 +18,6 @@
 #define TUTTI_CORE_COMBINE_VECTORS_INL_H_
 #endif
 
-#include <cstddef>
 #include <cstdint>
 
 #include "hwy/highway.h"

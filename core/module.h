@@ -4,7 +4,6 @@
 // may be libnccl.so.2, which hides what it contains. cmake/modules.cmake makes them.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 namespace tutti {

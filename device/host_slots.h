@@ -10,9 +10,7 @@
 // when they are complete.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>

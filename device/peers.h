@@ -9,13 +9,11 @@
 // for them: they know by themselves all that has to be agreed on.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "device/board.h"

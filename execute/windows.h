@@ -13,7 +13,6 @@
 // both, and is here.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace tutti {

@@ -4,7 +4,6 @@
 // (constants.h).
 #pragma once
 
-#include <functional>
 #include <map>
 #include <set>
 #include <string>

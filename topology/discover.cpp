@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <cstring>
 
 #include "core/error.h"
 #include "core/host.h"

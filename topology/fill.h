@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "topology/describe.h"
 #include "topology/graph.h"

@@ -2,7 +2,6 @@
 // check_gpu_switches.cpp.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>

@@ -1,7 +1,6 @@
 // See place.h.
 #include "topology/place.h"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "core/cpu_mask.h"
 #include "core/error.h"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/file_descriptor.h"
 #include "core/number.h"

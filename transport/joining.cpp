@@ -1,6 +1,5 @@
 #include "transport/joining.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace tutti {

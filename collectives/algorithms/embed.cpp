@@ -1,7 +1,6 @@
 // Embedding a plan as a stage of a larger one.
 #include "collectives/algorithms/embed.h"
 
-#include <algorithm>
 #include <string>
 
 #include "core/error.h"

@@ -21,7 +21,6 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "collectives/algorithms/common.h"

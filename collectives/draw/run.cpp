@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <iterator>
-#include <numeric>
 #include <vector>
 
 #include "core/svg.h"

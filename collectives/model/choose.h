@@ -1,7 +1,6 @@
 // Which algorithm runs a call, where the user did not say: the one with the least predicted time.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>

@@ -4,7 +4,6 @@
 #include "collectives/model/equal_packing.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <random>
 
 namespace tutti {

@@ -2,7 +2,6 @@
 #include "collectives/model/gpu_places.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "collectives/model/lanes.h"
 

@@ -3,8 +3,6 @@
 // and from what is usual for a server.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>

@@ -2,7 +2,6 @@
 // allocated by it, and what the parser itself allocates grows with the text alone.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 
 #include "collectives/text/size.h"

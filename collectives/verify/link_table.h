@@ -2,7 +2,6 @@
 // its channel, and the verifier by a number.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

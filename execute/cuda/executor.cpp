@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <cstring>
 #include <functional>
 
 #include "execute/cuda/element.h"

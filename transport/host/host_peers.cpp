@@ -13,8 +13,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>

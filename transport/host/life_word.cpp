@@ -9,7 +9,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "core/background.h"

@@ -1,7 +1,6 @@
 // The notes that communicators send to each other over a Network (network.h), and the news of ranks
 // that have left them or are lost. A note may come before its communicator is there, and is kept;
 // or after it is over, and is answered.
-#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <utility>

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <thread>
 
 #include "core/as_error.h"
 #include "core/background.h"

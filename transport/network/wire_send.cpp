@@ -1,7 +1,5 @@
 // See wire.h: what a wire sends, and in which order.
-#include <algorithm>
 #include <cstddef>
-#include <utility>
 
 #include "transport/network/wire.h"
 

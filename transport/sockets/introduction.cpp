@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <chrono>
 #include <utility>
 
 namespace tutti {

@@ -8,7 +8,6 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

@@ -6,7 +6,6 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#include <cstddef>
 #include <memory>
 #include <span>
 

@@ -16,7 +16,6 @@
 // control stream proves the identity of its other end; UCX itself proves nothing.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

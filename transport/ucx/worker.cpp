@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstring>
 
 #include "core/error.h"
 #include "core/file_descriptor.h"
