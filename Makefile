@@ -35,7 +35,7 @@ help:
 	@echo "make train         four ranks train a GPT with libtorch (downloads PyTorch: 540 MB, 1.3 GB on disk)"
 	@echo "make bench-python  a call from Python beside the same call from C++"
 	@echo "make test-torch    the libtorch modules; torch.distributed over Tutti; PyTorch with Tutti's libnccl.so.2 (3 GB, 8 GB on disk)"
-	@echo "make test-frameworks  accelerate, transformers, Lightning, DeepSpeed, Ray, torchft over Tutti (1.1 GB more)"
+	@echo "make test-frameworks  accelerate, transformers, Lightning, DeepSpeed, Ray, torchft, vLLM over Tutti (8 GB more)"
 	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
 	@echo "make bench-overlap how much communication is hidden, beside DDP over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
@@ -148,6 +148,7 @@ test-frameworks: test-packages build/build.ninja
 	@python3 bindings/torch/install.py $(WHEELS) --whole
 	@tests/bindings/python/environment.sh build/venv
 	@tests/bindings/torch/frameworks/environment.sh build/frameworks $(WHEELS)/torch-2.15.0 $(WHEELS)/common $(WHEELS)/nccl
+	@DS_BUILD_OPS=0 python3 bindings/torch/install_inference.py build/inference
 	@cmake --preset release -DTUTTI_PYTHON=build/venv -DTUTTI_WHEELS=$(WHEELS) >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target tutti_python tutti_python_stub tutti_command nccl
 	@ctest --test-dir build --output-on-failure --no-tests=error -L '^frameworks$$'

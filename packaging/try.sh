@@ -78,6 +78,8 @@ assert (x == 6).all(), x'
 fi
 cp "$root/examples/hello.cpp" "$clean/root/"
 inside sh -c 'cd /root && g++ -std=c++20 hello.cpp -o hello $(pkg-config --cflags --libs tutti) && tutti run -n 3 ./hello'
+cp "$root/examples/sum.c" "$clean/root/"
+inside sh -c 'cd /root && gcc -std=c11 sum.c -o sum $(pkg-config --cflags --libs tutti_c) && tutti run -n 3 ./sum'
 inside sh -c 'mkdir -p /root/project && cd /root/project && mv ../hello.cpp . && cat >CMakeLists.txt && cmake -S . -B build >/dev/null && cmake --build build >/dev/null && tutti run -n 3 build/hello' <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
 project(first LANGUAGES CXX)

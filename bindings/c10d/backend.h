@@ -6,7 +6,6 @@
 #pragma once
 
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <functional>
@@ -26,6 +25,7 @@
 #include "ledger.h"
 #include "messages.h"
 #include "operation.h"
+#include "process.h"
 #include "tensors.h"
 #include "work.h"
 
@@ -91,6 +91,8 @@ class Backend final : public ::c10d::Backend {
                             const ::c10d::AllToAllOptions& opts) override;
   WorkPointer alltoall(Tensors& outs, Tensors& ins, const ::c10d::AllToAllOptions& opts) override;
   WorkPointer barrier(const ::c10d::BarrierOptions& opts) override;
+  /// Sums a tensor in place over the ranks, on the caller's thread; nobody watches. For direct.cpp.
+  void sum(const at::Tensor& tensor);
 
   // point_to_point.cpp
   WorkPointer send(Tensors& tensors, int peer, int tag) override;
@@ -172,12 +174,12 @@ class Backend final : public ::c10d::Backend {
   std::unique_lock<std::mutex> lock() const;
   /// The communicator, for calls of this thread: it lives as long. Empty after shutdown().
   std::shared_ptr<Communicator> comm() const;
-  /// Runs or starts `o`; null if it has run, and nobody watches.
-  WorkPointer issue(Operation&& o, Milliseconds asked, bool async);
+  /// Runs or starts `o`; null if it has run, and nobody watches. `open`: whether anybody may.
+  WorkPointer issue(Operation&& o, Milliseconds asked, bool async, bool open = true);
   /// Abort hooks hear of `error` if it is a failure of the group. In no thread's turn.
   void hears(const Error& error);
   /// Runs `o`, whose timeout is effective(); null if nobody watches.
-  WorkPointer run(Operation&& o, Milliseconds timeout);
+  WorkPointer run(Operation&& o, Milliseconds timeout, bool open = true);
   // With the lock; `timeout` is effective():
   WorkPointer start(Operation&& o, Milliseconds timeout);
   /// The end of `future` is the end of a part of `work`.
@@ -224,7 +226,7 @@ class Backend final : public ::c10d::Backend {
   const std::optional<bool> invariant_;
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   mutable std::mutex mutex_;  // of what follows, but for:
-  const pid_t process_ = ::getpid();
+  const pid_t process_ = process_id();
   mutable std::mutex replacing_;  // of comm_ and revoked_
   std::shared_ptr<Communicator> comm_;
   std::atomic<bool> compresses_{false};

@@ -1,12 +1,12 @@
 #include "elsewhere.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <thread>
 #include <utility>
+
+#include "process.h"
 
 namespace tutti::pytorch {
 namespace {
@@ -18,7 +18,8 @@ class Threads {
   static Threads& of_this_process() {
     static std::atomic<Threads*> newest{new Threads};
     Threads* threads = newest;
-    while (threads->process_ != ::getpid()) {  // a child has neither its parent's threads nor jobs
+    while (threads->process_ !=
+           process_id()) {  // a child has neither its parent's threads nor jobs
       auto own = std::make_unique<Threads>();
       if (newest.compare_exchange_strong(threads, own.get())) threads = own.release();
     }
@@ -59,7 +60,7 @@ class Threads {
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
   std::size_t idle_ = 0;
-  const pid_t process_ = ::getpid();
+  const pid_t process_ = process_id();
 };
 
 }  // namespace

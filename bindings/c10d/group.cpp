@@ -249,7 +249,7 @@ void Backend::unregisterCompletionHook(std::int64_t id) { ledger_->set_completio
 #endif
 
 void Backend::leave() {
-  if (process_ != ::getpid()) return;  // a child leaves nothing
+  if (process_ != process_id()) return;  // a child leaves nothing
   replace({});
 }
 

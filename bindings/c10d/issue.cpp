@@ -29,7 +29,7 @@ c10::intrusive_ptr<Work> Backend::make_work(Operation o, Milliseconds timeout) {
 
 std::unique_lock<std::mutex> Backend::lock() const {
   // A child of fork() may find the lock held, for ever.
-  if (process_ != ::getpid()) C10_THROW_ERROR(DistBackendError, kOfTheParent);
+  if (process_ != process_id()) C10_THROW_ERROR(DistBackendError, kOfTheParent);
   std::unique_lock held(mutex_, std::try_to_lock);
   if (held) return held;
   const WithoutPython without;  // the thread that has the lock may need Python's first
@@ -55,7 +55,7 @@ void Backend::hears(const Error& error) {
   ledger_->run_abort_hooks();
 }
 
-WorkPointer Backend::issue(Operation&& o, Milliseconds asked, bool async) {
+WorkPointer Backend::issue(Operation&& o, Milliseconds asked, bool async, bool open) {
   const auto issued = [&]() -> WorkPointer {
     auto held = lock();
     check_usable();
@@ -70,15 +70,15 @@ WorkPointer Backend::issue(Operation&& o, Milliseconds asked, bool async) {
     const bool coalesces = coalesced_.contains(std::this_thread::get_id());
     if (async || coalesces) return noted(start(std::move(o), timeout));
     held.unlock();
-    return run(std::move(o), timeout);
+    return run(std::move(o), timeout, open);
   };
   return translated(issued, [this](const Error& error) { hears(error); });
 }
 
-WorkPointer Backend::run(Operation&& o, Milliseconds timeout) {
+WorkPointer Backend::run(Operation&& o, Milliseconds timeout, bool open) {
   const auto calls = comm();
   const EndedByCtrlC interruptible;
-  const bool watched = ledger_->wants_works();
+  const bool watched = open && ledger_->wants_works();
   // Before the call, as an extension of timeouts is for works after it.
   const std::uint64_t number = watched ? Ledger::next_number() : 0;
   const auto began = watched ? Clock::now() : Clock::time_point();

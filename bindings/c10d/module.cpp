@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -14,42 +13,6 @@
 
 #include "backend.h"
 #include "python.h"
-
-namespace {
-
-/// Gives the interpreter an exception of a type that torch.distributed has.
-void raise_distributed(const char* type, const c10::Error& error) {
-  PyObject* module = PyImport_ImportModule("torch.distributed");
-  PyObject* found = module == nullptr ? nullptr : PyObject_GetAttrString(module, type);
-  if (found != nullptr) PyErr_SetString(found, error.what_without_backtrace());
-  Py_DecRef(found);
-  Py_DecRef(module);
-}
-
-/// Gives the interpreter the C++ exception that is being handled, as PyTorch's own functions do.
-void raise_in_python() {
-  try {
-    throw;
-  } catch (const pybind11::builtin_exception& error) {
-    error.set_error();
-  } catch (const c10::DistBackendError& error) {
-    raise_distributed("DistBackendError", error);
-  } catch (const c10::DistNetworkError& error) {
-    raise_distributed("DistNetworkError", error);
-  } catch (const c10::DistStoreError& error) {
-    raise_distributed("DistStoreError", error);
-  } catch (const c10::DistError& error) {
-    raise_distributed("DistError", error);
-  } catch (const c10::Error& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-}
-
-}  // namespace
-
-#define TUTTI_C10D_EXPORT extern "C" __attribute__((visibility("default")))
 
 /// The version of PyTorch that the library is built for.
 TUTTI_C10D_EXPORT const char* tutti_c10d_torch_version() { return TORCH_VERSION; }
@@ -81,7 +44,7 @@ TUTTI_C10D_EXPORT void tutti_c10d_create(const char* place, int rank, int size,
                           group->getStore(), rank, size, std::move(options),
                           invariant < 0 ? std::nullopt : std::optional(invariant != 0)));
   } catch (...) {
-    raise_in_python();
+    tutti::pytorch::raise_in_python();
   }
 }
 
@@ -95,6 +58,6 @@ TUTTI_C10D_EXPORT void tutti_c10d_compress(const char* group, bool compressed) {
                 backend->getBackendName(), ", not tutti");
     ours->compress(compressed);
   } catch (...) {
-    raise_in_python();
+    tutti::pytorch::raise_in_python();
   }
 }

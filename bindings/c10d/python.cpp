@@ -1,9 +1,11 @@
 #include "python.h"
 
+#include <c10/util/Exception.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -63,7 +65,36 @@ class Interrupted final : public pybind11::builtin_exception {
   std::shared_ptr<Taken> taken_;
 };
 
+/// Gives the interpreter an exception of a type that torch.distributed has.
+void raise_distributed(const char* type, const c10::Error& error) {
+  PyObject* module = PyImport_ImportModule("torch.distributed");
+  PyObject* found = module == nullptr ? nullptr : PyObject_GetAttrString(module, type);
+  if (found != nullptr) PyErr_SetString(found, error.what_without_backtrace());
+  Py_DecRef(found);
+  Py_DecRef(module);
+}
+
 }  // namespace
+
+void raise_in_python() {
+  try {
+    throw;
+  } catch (const pybind11::builtin_exception& error) {
+    error.set_error();
+  } catch (const c10::DistBackendError& error) {
+    raise_distributed("DistBackendError", error);
+  } catch (const c10::DistNetworkError& error) {
+    raise_distributed("DistNetworkError", error);
+  } catch (const c10::DistStoreError& error) {
+    raise_distributed("DistStoreError", error);
+  } catch (const c10::DistError& error) {
+    raise_distributed("DistError", error);
+  } catch (const c10::Error& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
 
 void set_main_thread(unsigned long ident) { main_thread = ident; }
 

@@ -16,7 +16,14 @@
 #include <mutex>
 #include <optional>
 
+/// A function that tutti/torch/module.py calls.
+#define TUTTI_C10D_EXPORT extern "C" __attribute__((visibility("default")))
+
 namespace tutti::pytorch {
+
+/// Gives the interpreter the C++ exception that is being handled, as PyTorch's own functions do.
+/// The caller holds Python's lock.
+void raise_in_python();
 
 /// Callbacks of operations under way may need Python's lock, so no thread waits while it holds the
 /// lock.

@@ -76,6 +76,12 @@ WorkPointer Backend::allreduce(Tensors& tensors, const ::c10d::AllreduceOptions&
   return issue(std::move(o), opts.timeout, opts.asyncOp);
 }
 
+void Backend::sum(const at::Tensor& tensor) {
+  Operation o(OpType::ALLREDUCE, "tutti:all_reduce", tensor.device());
+  add_all_reduce(o, tensor, ::c10d::ReduceOp::SUM);
+  issue(std::move(o), ::c10d::kUnsetTimeout, /*async=*/false, /*open=*/false);
+}
+
 WorkPointer Backend::allreduce_coalesced(Tensors& tensors,
                                          const ::c10d::AllreduceCoalescedOptions& opts) {
   TORCH_CHECK(!tensors.empty(), "all_reduce_coalesced: the list of tensors is empty");

@@ -175,7 +175,7 @@ bool Work::wait(std::chrono::milliseconds timeout) {
     ::c10d::unregister_work(c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this));
   }
   // A child of fork() may find the lock held, for ever.
-  if (process_ != ::getpid() && !completed_) {
+  if (process_ != process_id() && !completed_) {
     C10_THROW_ERROR(DistBackendError, c10::str(operation_.name, ": ", kOfTheParent));
   }
   {

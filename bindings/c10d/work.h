@@ -2,7 +2,6 @@
 #pragma once
 
 #include <c10/core/Event.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <optional>
@@ -10,6 +9,7 @@
 
 #include "ledger.h"
 #include "operation.h"
+#include "process.h"
 
 namespace tutti::pytorch {
 
@@ -73,7 +73,7 @@ class Work final : public ::c10d::Work {
   const bool measured_;
   std::chrono::steady_clock::time_point began_{}, ended_{};  // if measured
   std::atomic<int> left_;
-  const pid_t process_ = ::getpid();
+  const pid_t process_ = process_id();
   std::atomic<int> source_{-1};
   std::optional<c10::Event> event_;
   std::function<void()> look_;

@@ -95,7 +95,7 @@ def test_it_is_smaller_than_20_MB():
 
 def test_it_contains_what_users_expect(files):
     for name in ["bin/tutti", "libexec/tutti/tutti-plan", "lib/tutti/libnccl.so.2", "lib/cmake/tutti/tuttiConfig.cmake", "py.typed",
-                 "include/tutti/tutti.h", "c10d/module.cpp", "_tutti.abi3.so", "_tutti.pyi"]:  # fmt: skip
+                 "include/tutti/tutti.h", "include/tutti/tutti_c.h", "lib/libtutti_c.so.1", "c10d/module.cpp", "_tutti.abi3.so", "_tutti.pyi"]:  # fmt: skip
         assert f"tutti/{name}" in files
 
 

@@ -1,6 +1,6 @@
 # Installs the build into a stage, then builds tests/install/consumer, and the examples, against the stage, by
 # find_package and by pkg-config, and runs both. Called by ctest with BUILD, SOURCE, EXAMPLES (a
-# folder), GENERATOR, CXX, FLAGS and LIBDIR (relative to the prefix).
+# folder), GENERATOR, CC, CXX, FLAGS and LIBDIR (relative to the prefix).
 cmake_minimum_required(VERSION 3.25)
 set(stage ${BUILD}/stage)
 file(REMOVE_RECURSE ${stage} ${BUILD}/consumer)
@@ -24,10 +24,11 @@ if(others)
 endif()
 
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD}/consumer -G ${GENERATOR}
-    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${stage}
+    -DCMAKE_C_COMPILER=${CC} -DCMAKE_C_FLAGS=${FLAGS} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${stage}
     -DEXAMPLES=${EXAMPLES})
 run(${CMAKE_COMMAND} --build ${BUILD}/consumer --parallel 2)
 run(${BUILD}/consumer/consumer)
+run(${BUILD}/consumer/c_consumer)
 run(${BUILD}/consumer/parallel_consumer)
 if(EXISTS ${BUILD}/consumer/nccl_consumer)
   run(${BUILD}/consumer/nccl_consumer)
@@ -45,6 +46,12 @@ foreach(package main IN ZIP_LISTS packages mains)
       ${from_pkg_config} -Wl,-rpath,${stage}/${LIBDIR})
   run(${BUILD}/consumer/${package}_by_pkg_config)
 endforeach()
+execute_process(COMMAND pkg-config --cflags --libs tutti_c OUTPUT_VARIABLE from_pkg_config
+                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+separate_arguments(from_pkg_config UNIX_COMMAND "${from_pkg_config}")
+run(${CC} -std=c11 ${FLAGS} ${SOURCE}/c_main.c -o ${BUILD}/consumer/tutti_c_by_pkg_config ${from_pkg_config}
+    -Wl,-rpath,${stage}/${LIBDIR})
+run(${BUILD}/consumer/tutti_c_by_pkg_config)
 run(${stage}/bin/tutti version)
 
 # The commands find their programs, and those the library, wherever the tree lies.

@@ -20,7 +20,7 @@ import torch.distributed as _dist
 
 from tutti.torch.extension import load as _load
 
-__all__ = ["Options", "compress", "register", "use_by_default"]
+__all__ = ["Options", "compress", "direct_all_reduce", "register", "use_by_default"]
 
 
 @_dataclasses.dataclass(frozen=True)
@@ -88,6 +88,20 @@ def compress(group=None, compressed: bool = True) -> None:
         model = DistributedDataParallel(model, process_group=group)
     """
     _load().compress(group or _dist.group.WORLD, compressed)
+
+
+def direct_all_reduce(group=None):
+    """The sum over a group (None: the default one) as a function of one tensor, which it sums in place and returns.
+
+    For code that sums small tensors all the time, as inference does in every layer of every token: a call costs
+    what the backend's does, and neither torch.distributed's Python nor its dispatcher (2 us). PyTorch's recorder and
+    hooks do not hear of it; errors, timeouts, order among the group's other collectives, and all types and layouts
+    are those of ``dist.all_reduce(x, group=group)``. The group's backend for CPU tensors is "tutti". The function keeps
+    the backend alive.
+
+    In what torch.compile compiles, ``torch.ops.tutti.all_reduce_(x, group.group_name)`` is the same.
+    """
+    return _load().all_reduce(group or _dist.group.WORLD)
 
 
 register()

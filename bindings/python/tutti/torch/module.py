@@ -19,6 +19,16 @@ from torch._C import _distributed_c10d as _c10d
 _numbers = itertools.count()
 
 
+def _offset_of_tensor() -> int:
+    """Where a torch.Tensor has its at::Tensor, a pointer: that differs between versions of Python and PyTorch."""
+    x = torch.empty(0)
+    step = ctypes.sizeof(ctypes.c_void_p)
+    for offset in range(object.__basicsize__, torch.Tensor.__basicsize__, step):
+        if ctypes.c_void_p.from_address(id(x) + offset).value == x._cdata:
+            return offset
+    raise RuntimeError(f"tutti.torch: the memory of a tensor of PyTorch {torch.__version__} is not where it was")
+
+
 class Module:
     """The library in a file."""
 
@@ -44,6 +54,9 @@ class Module:
         self._compress = library.tutti_c10d_compress
         self._compress.restype = None
         self._compress.argtypes = [ctypes.c_char_p, ctypes.c_bool]
+        self._all_reduce = library.tutti_c10d_all_reduce
+        self._all_reduce.restype = ctypes.py_object
+        self._all_reduce.argtypes = [ctypes.c_char_p, ctypes.py_object, ctypes.py_object, ctypes.c_size_t]
         self.torch_version = library.tutti_c10d_torch_version().decode()
         library.tutti_c10d_set_main_thread(threading.main_thread().ident)
 
@@ -80,3 +93,6 @@ class Module:
 
     def compress(self, group, compressed: bool) -> None:
         self._compress(group.group_name.encode(), compressed)
+
+    def all_reduce(self, group):
+        return self._all_reduce(group.group_name.encode(), torch.Tensor, torch.nn.Parameter, _offset_of_tensor())
