@@ -28,12 +28,7 @@ constexpr std::uint64_t kMostSignals = std::uint64_t{1} << 40;
 class Writing {
  public:
   explicit Writing(const Window::Impl::Peer& peer) : writing_(*peer.writing) {
-    writing_.store(1, std::memory_order_relaxed);
-    if (peer.light) {
-      light_fence();
-    } else {
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-    }
+    announce(writing_, peer.light);
     is_open_ = peer.board.state(std::memory_order_seq_cst) == WindowState::open;
   }
   ~Writing() { writing_.store(0, std::memory_order_release); }

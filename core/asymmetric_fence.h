@@ -15,6 +15,14 @@ bool join_heavy_fences();
 
 inline void light_fence() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
+/// Stores 1 in `word` before this thread looks at anything else. `light`: the process has joined,
+/// and who looks at `word` passes a heavy_fence() first.
+template <class Word>
+void announce(Word& word, bool light) {
+  word.store(1, std::memory_order_relaxed);
+  light ? light_fence() : std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
 /// As a full fence of this thread, and of each thread of the processes of this machine that have
 /// joined.
 void heavy_fence();

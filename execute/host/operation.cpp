@@ -352,12 +352,7 @@ class Operation::Touching {
  public:
   explicit Touching(Operation& operation) : touches_(operation.control_.touches) {
     if (!operation.light_) operation.light_ = join_heavy_fences();
-    touches_.store(1, std::memory_order_relaxed);
-    if (*operation.light_) {
-      light_fence();
-    } else {
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-    }
+    announce(touches_, *operation.light_);
     if (!operation.liveness_.failed()) return;
     stop();
     operation.liveness_.throw_failure();

@@ -7,10 +7,11 @@ namespace tutti {
 
 void Remark::say(std::uint64_t number, std::string_view text) {
   text = text.substr(0, kMostText);
-  // Threads of one rank may speak at once; the second one's words are then left out.
+  // Threads of one rank may speak at once; the second one's words are then left out. acquire: these
+  // words come after those of the thread that spoke before.
   std::uint64_t version = version_.load(std::memory_order_relaxed);
   if (version % 2 != 0 ||
-      !version_.compare_exchange_strong(version, version + 1, std::memory_order_relaxed)) {
+      !version_.compare_exchange_strong(version, version + 1, std::memory_order_acquire)) {
     return;
   }
   // release: a reader of any of these sees the odd version too.

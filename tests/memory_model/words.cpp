@@ -1,0 +1,556 @@
+// See words.h. docs/memory-model.md says which program each word has.
+#include "tests/memory_model/words.h"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "collectives/execute/signature.h"
+#include "core/asymmetric_fence.h"
+#include "core/turns.h"
+#include "transport/host/control_block.h"
+#include "transport/host/host_board.h"
+#include "transport/host/life_word.h"
+#include "transport/host/signal_board.h"
+#include "transport/host_losses.h"
+
+namespace tutti::model {
+namespace {
+
+/// Zeros, as shared memory is at first, for objects of several threads.
+template <class T>
+std::shared_ptr<T> zeros() {
+  void* const memory = ::operator new(sizeof(T), std::align_val_t(alignof(T)));
+  std::memset(memory, 0, sizeof(T));
+  return {static_cast<T*>(memory),
+          [](T* p) { ::operator delete(p, std::align_val_t(alignof(T))); }};
+}
+template <std::size_t kBytes>
+struct alignas(4096) Area {
+  std::byte bytes[kBytes];
+};
+
+// --- Connections ---------------------------------------------------------------------------------
+
+// What message `n` of one way has in its bytes.
+std::uint64_t content(std::uint64_t way, std::uint64_t n) { return way << 32 | (n + 1); }
+
+void send(Sender& to, std::uint64_t way, std::uint64_t n, std::size_t bytes) {
+  await([&] { return to.ready(bytes); });
+  std::byte* const at = to.slot(bytes);
+  const std::uint64_t value = content(way, n);
+  std::memcpy(at, &value, sizeof value);
+  if (bytes > sizeof value) std::memcpy(at + bytes - sizeof value, &value, sizeof value);
+  to.publish(static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(bytes));
+}
+
+void receive(Receiver& from, std::uint64_t way, std::uint64_t n, std::size_t bytes) {
+  await([&] { return from.ready(); });
+  require(from.tag() == n && from.bytes() % (1U << 31) == bytes, "another message's header");
+  std::uint64_t first = 0, last = 0;
+  const std::byte* const at = from.slot(bytes);
+  std::memcpy(&first, at, sizeof first);
+  std::memcpy(&last, at + bytes - sizeof last, sizeof last);
+  require(first == content(way, n) && last == first, "another message's bytes");
+  from.free();
+}
+
+// Short messages, in two slots: each is used again.
+Program inline_messages() {
+  return [] {
+    static constexpr ConnectionShape kShape{2, 128, 1};
+    const auto area = zeros<Area<kShape.bytes()>>();
+    return Execution{{[area] {
+                        Sender sender(area->bytes, kShape);
+                        for (std::uint64_t n = 0; n < 4; ++n) send(sender, 1, n, 8);
+                        await([&] { return sender.all_received(); });
+                      },
+                      [area] {
+                        Receiver receiver(area->bytes, kShape);
+                        for (std::uint64_t n = 0; n < 4; ++n) receive(receiver, 1, n, 8);
+                      }}};
+  };
+}
+
+// Messages with data: cells are taken, mapped, freed and used again.
+Program messages_with_data() {
+  return [] {
+    static constexpr ConnectionShape kShape{2, 128, 1};
+    const auto area = zeros<Area<kShape.bytes()>>();
+    return Execution{{[area] {
+                        Sender sender(area->bytes, kShape);
+                        for (std::uint64_t n = 0; n < 5; ++n) send(sender, 1, n, n % 2 ? 64 : 128);
+                      },
+                      [area] {
+                        Receiver receiver(area->bytes, kShape);
+                        for (std::uint64_t n = 0; n < 5; ++n) {
+                          receive(receiver, 1, n, n % 2 ? 64 : 128);
+                        }
+                      }}};
+  };
+}
+
+// Two ranks that answer each other exchange the cells that they have read.
+Program cells_that_are_exchanged() {
+  return [] {
+    static constexpr ConnectionShape kShape{4, 64, 3};
+    struct Both {
+      Area<kShape.bytes()> there, back;
+    };
+    const auto both = zeros<Both>();
+    return Execution{{[both] {
+                        std::byte* const out = both->there.bytes;
+                        Sender sender(out, both->back.bytes, kShape);
+                        Receiver receiver(both->back.bytes, out, kShape);
+                        receiver.exchange_with(sender);
+                        for (std::uint64_t n = 0; n < 10; ++n) {
+                          send(sender, 1, n, 64);
+                          receive(receiver, 2, n, 64);
+                        }
+                      },
+                      [both] {
+                        std::byte* const out = both->back.bytes;
+                        Sender sender(out, both->there.bytes, kShape);
+                        Receiver receiver(both->there.bytes, out, kShape);
+                        receiver.exchange_with(sender);
+                        for (std::uint64_t n = 0; n < 10; ++n) {
+                          receive(receiver, 1, n, 64);
+                          send(sender, 2, n, 64);
+                        }
+                      }}};
+  };
+}
+
+// --- Doorbells -----------------------------------------------------------------------------------
+
+// A ring that is missed costs the sleeper its time-out, and nothing else.
+Program a_sleeper_and_who_rings() {
+  return [] {
+    struct Shared {
+      Doorbell bell{};
+      std::atomic<int> word{0};
+      int data = 0;
+    };
+    const auto s = std::make_shared<Shared>();
+    return Execution{{[s] {
+                        s->data = 5;
+                        s->word.store(1, std::memory_order_release);
+                        ring(s->bell);
+                      },
+                      [s] {
+                        Doorbell* const bells[]{&s->bell};
+                        const auto is_there = [&] {
+                          return s->word.load(std::memory_order_acquire) == 1;
+                        };
+                        while (!is_there()) sleep_unless(bells, is_there);
+                        require(s->data == 5, "the data are not there");
+                      }}};
+  };
+}
+
+// --- What ranks say of themselves ----------------------------------------------------------------
+
+Program the_first_failure() {
+  return [] {
+    const auto record = zeros<FailureRecord>();
+    const auto written = std::make_shared<std::array<bool, 2>>();
+    const auto writer = [record, written](int rank) {
+      return [record, written, rank] {
+        (*written)[static_cast<std::size_t>(rank)] =
+            record->write({ErrorCode::peer_lost, rank, rank == 0 ? "first" : "second", rank == 1});
+      };
+    };
+    return Execution{{writer(0), writer(1),
+                      [record] {
+                        const auto f = record->read();
+                        if (!f) return;
+                        require(f->code == ErrorCode::peer_lost, "another code");
+                        require(f->text == (f->rank == 0 ? "first" : "second"), "torn");
+                        require(f->cut_off == (f->rank == 1), "torn");
+                      }},
+                     [written] { require((*written)[0] != (*written)[1], "two have written"); }};
+  };
+}
+
+Program a_remark_that_is_rewritten() {
+  return [] {
+    const auto remark = zeros<Remark>();
+    return Execution{{[remark] {
+                        remark->say(1, "the first sentence, of some words");
+                        remark->say(2, "another one, which is longer than the first one was");
+                      },
+                      [remark] {
+                        const auto said = remark->read();
+                        if (!said) return;
+                        require(said->text == (said->number == 1
+                                                   ? "the first sentence, of some words"
+                                                   : "another one, which is longer than the "
+                                                     "first one was"),
+                                "parts of two sentences");
+                      }}};
+  };
+}
+
+// Two threads of a rank speak, one after the other or at once.
+Program a_remark_of_two_threads() {
+  return [] {
+    const auto remark = zeros<Remark>();
+    const auto check = [remark] {
+      const auto said = remark->read();
+      if (said) require(said->text == (said->number == 1 ? "one" : "two"), "parts of both");
+    };
+    return Execution{
+        {[remark] { remark->say(1, "one"); }, [remark] { remark->say(2, "two"); }, check}, check};
+  };
+}
+
+Program a_nameplate() {
+  return [] {
+    const auto plate = zeros<Nameplate>();
+    return Execution{{[plate] {
+                        Nameplate what{};
+                        what.rank = 3;
+                        what.size = 7;
+                        what.identity = 9;
+                        plate->fill(what);
+                      },
+                      [plate] {
+                        // As `tutti top` reads it.
+                        if (plate->magic.load(std::memory_order_acquire) != Nameplate::kMagic) {
+                          return;
+                        }
+                        require(plate->rank == 3 && plate->size == 7 && plate->identity == 9,
+                                "half a nameplate");
+                      }}};
+  };
+}
+
+Signature signature(std::uint64_t sequence) {
+  Signature s;
+  s.sequence = sequence;
+  s.collective = sequence < kRecords ? Collective::all_reduce : Collective::broadcast;
+  s.count = 100 + sequence;
+  s.detail = 1000 + sequence;
+  return s;
+}
+
+// The record of an operation is used again kRecords operations later.
+Program records_of_operations() {
+  return [] {
+    const auto block = zeros<ControlBlock>();
+    return Execution{{[block] {
+                        publish_signature(*block, signature(1));
+                        publish_signature(*block, signature(1 + kRecords));
+                      },
+                      [block] {
+                        for (const std::uint64_t n : {std::uint64_t{1}, 1 + kRecords}) {
+                          const auto s = read_signature(*block, n);
+                          if (s) require(*s == signature(n), "parts of two records");
+                        }
+                      }}};
+  };
+}
+
+// Of two roots that call different things, at least one sees the other's.
+Program roots_that_differ() {
+  return [] {
+    struct Both {
+      ControlBlock of[2];
+    };
+    const auto blocks = zeros<Both>();
+    const auto seen = std::make_shared<std::array<bool, 2>>();
+    const auto rank = [blocks, seen](std::size_t self) {
+      return [blocks, seen, self] {
+        Signature s = signature(kRecords + 1);
+        s.root = static_cast<std::int32_t>(self);
+        publish_signature(blocks->of[self], s);
+        (*seen)[self] = read_signature(blocks->of[1 - self], s.sequence).has_value();
+      };
+    };
+    return Execution{{rank(0), rank(1)},
+                     [seen] { require((*seen)[0] || (*seen)[1], "nobody sees that they differ"); }};
+  };
+}
+
+// --- Who is there --------------------------------------------------------------------------------
+
+/// One that stays: a list of the process may still name it after an execution that has failed.
+LifeWord& life_word() {
+  static std::vector<std::unique_ptr<LifeWord>> all;
+  // The thread of this process that holds words is not of any program.
+  static const Life own(*all.emplace_back(new LifeWord{}), nullptr);
+  return *all.emplace_back(new LifeWord{});
+}
+
+/// What the kernel does where the thread ends whose list that is (linux/futex.h).
+void walk_as_the_kernel(const robust_list_head& head, std::uint32_t thread) {
+  const auto mark = [&](const robust_list* entry) {
+    auto& word = *reinterpret_cast<std::atomic<std::uint32_t>*>(
+        reinterpret_cast<std::uintptr_t>(entry) + static_cast<std::uintptr_t>(head.futex_offset));
+    if ((word.load() & FUTEX_TID_MASK) == thread) word.fetch_or(FUTEX_OWNER_DIED);
+  };
+  for (const robust_list* e = head.list.next; e != &head.list; e = e->next) mark(e);
+  if (head.list_op_pending != nullptr) mark(head.list_op_pending);
+}
+
+Program a_rank_that_is_shut_out() {
+  return [] {
+    LifeWord& word = life_word();
+    const auto held = std::make_shared<std::array<bool, 2>>();
+    return Execution{{[&word, held] {
+                        const Life life(word, nullptr);
+                        (*held)[0] = life.is_held();
+                        if (life.is_held()) {
+                          require(word.state() == LifeWord::State::alive, "it holds the word");
+                        }
+                      },
+                      [&word, held] { (*held)[1] = word.shut_out(); }},
+                     [held] { require(!(*held)[0] || !(*held)[1], "shut out, and there"); }};
+  };
+}
+
+// What a rank did before it left is seen by who sees that it has left.
+Program a_rank_that_leaves() {
+  return [] {
+    LifeWord& word = life_word();
+    const auto data = std::make_shared<int>(0);
+    return Execution{{[&word, data] {
+                        const Life life(word, nullptr);
+                        *data = 5;
+                      },
+                      [&word, data] {
+                        if (word.state() == LifeWord::State::left) {
+                          require(*data == 5, "what it did is not there");
+                        }
+                      }}};
+  };
+}
+
+// Wherever the process is killed, its rank does not count as alive.
+Program a_rank_that_is_killed() {
+  return [] {
+    LifeWord& word = life_word();
+    LifeWord& other = life_word();
+    const auto thread = std::make_shared<std::uint32_t>(0);
+    return Execution{{[&word, &other, thread] {
+                        const Life first(other, nullptr);
+                        *thread = other.word.load(std::memory_order_relaxed);
+                        const Life life(word, nullptr);
+                      },
+                      [&word, &other, thread] {
+                        if (!kill(0) || *thread == 0) return;
+                        walk_as_the_kernel(*held_list(), *thread);
+                        for (const LifeWord* w : {&word, &other}) {
+                          require(w->state() != LifeWord::State::alive, "a dead rank is alive");
+                        }
+                      }}};
+  };
+}
+
+Program refusals() {
+  return [] {
+    constexpr std::size_t kRanks = 1;
+    auto memory = SharedMemory::create(HostBoard::kLabel, HostBoard::bytes(kRanks));
+    const auto board = std::make_shared<HostBoard>(std::move(memory), kRanks);
+    return Execution{{[board] {
+                        for (std::uint64_t n = 1; n <= 12; ++n) board->refuse(0, n, 100 + n);
+                      },
+                      [board] {
+                        for (const std::uint64_t n : {1, 12}) {
+                          const auto because_of = board->refusal(0, n);
+                          if (because_of) require(*because_of == 100 + n, "another one's reason");
+                        }
+                      },
+                      [board] {
+                        if (board->has_refusals()) {
+                          require(board->refusal(0, 1) || board->refusal(0, 2),
+                                  "there are refusals, and none is found");
+                        }
+                      }}};
+  };
+}
+
+Program losses() {
+  return [] {
+    struct Shared {
+      alignas(8) std::byte bytes[HostLosses::bytes(70)];
+      FailureRecord failure;
+    };
+    const auto s = zeros<Shared>();
+    const auto loses = [s](int rank) {
+      return [s, rank] {
+        HostLosses(s->bytes, 70).add(rank);
+        s->failure.write({ErrorCode::peer_lost, rank, "", false});
+      };
+    };
+    return Execution{
+        {loses(3), loses(5),
+         [s] {
+           const auto f = s->failure.read();
+           if (!f) return;
+           bool found = false;
+           for (const int r : HostLosses(s->bytes, 70).ranks()) found |= r == f->rank;
+           require(found, "a failure without its loss");
+         }},
+        [s] {
+          require(HostLosses(s->bytes, 70).ranks() == std::vector{3, 5}, "one is gone");
+        }};
+  };
+}
+
+// One rank finds the answer, and the others take it.
+Program findings() {
+  return [] {
+    const auto f = zeros<Findings>();
+    const auto finders = std::make_shared<int>(0);
+    const auto asks = [f, finders] {
+      const std::uint8_t answer = f->ask(77, 3);
+      if (answer == 0) f->say(77, 9);
+      require(answer == 0 || answer == 9, "another answer");
+    };
+    return Execution{{asks, asks}};
+  };
+}
+
+// --- Windows and memory that others touch --------------------------------------------------------
+
+Program signals() {
+  return [] {
+    struct Shared {
+      std::shared_ptr<SharedMemory> memory =
+          SharedMemory::create("tutti-model", SignalBoard::bytes(1));
+      SignalBoard board{memory};
+      std::uint64_t data[2]{};
+    };
+    const auto s = std::make_shared<Shared>();
+    return Execution{{[s] {
+                        for (std::uint64_t n = 0; n < 2; ++n) {
+                          s->data[n] = n + 7;
+                          s->board.place(0, 0).store(8 * n, std::memory_order_relaxed);
+                          s->board.signal(0, 0).store(n + 1, std::memory_order_release);
+                        }
+                        s->board.set_state(WindowState::left, std::memory_order_release);
+                      },
+                      [s] {
+                        const bool left =
+                            s->board.state(std::memory_order_acquire) == WindowState::left;
+                        const auto count = s->board.signal(0, 0).load(std::memory_order_acquire);
+                        require(!left || count == 2, "a rank that has left, without its signals");
+                        for (std::uint64_t n = 0; n < count; ++n) {
+                          require(s->data[n] == n + 7, "the data are not there");
+                        }
+                      }}};
+  };
+}
+
+// A window ends while another rank writes to it: its owner waits, or the writer sees the end.
+template <bool kLight>
+Program a_window_that_ends() {
+  return [] {
+    struct Shared {
+      std::shared_ptr<SharedMemory> memory =
+          SharedMemory::create("tutti-model", SignalBoard::bytes(1));
+      SignalBoard board{memory};
+      int data = 0;
+      Shared() { board.set_state(WindowState::open, std::memory_order_relaxed); }
+    };
+    const auto s = std::make_shared<Shared>();
+    return Execution{
+        {[s] {
+           announce(s->board.writing(0), kLight);
+           if (s->board.state(std::memory_order_seq_cst) == WindowState::open) {
+             s->data = 1;
+           }
+           s->board.writing(0).store(0, std::memory_order_release);
+         },
+         [s] {
+           s->board.set_state(WindowState::ended, std::memory_order_release);
+           heavy_fence();
+           await([&] { return s->board.writing(0).load(std::memory_order_acquire) == 0; });
+           s->data = 2;  // the owner's again
+         }}};
+  };
+}
+
+// A communicator fails while another rank touches this one's memory.
+Program memory_that_is_taken_back() {
+  return [] {
+    struct Shared {
+      ControlBlock block;
+      int data;
+    };
+    const auto s = zeros<Shared>();
+    return Execution{{[s] {
+                        announce(s->block.touches, true);
+                        if (!s->block.failure.is_there()) s->data = 1;
+                        s->block.touches.store(0, std::memory_order_release);
+                      },
+                      [s] {
+                        s->block.failure.write({ErrorCode::peer_lost, 1, "", false});
+                        heavy_fence();
+                        await(
+                            [&] { return s->block.touches.load(std::memory_order_acquire) == 0; });
+                        s->data = 2;
+                      }}};
+  };
+}
+
+// --- Threads -------------------------------------------------------------------------------------
+
+template <int kThreads, int kTurns>
+Program turns() {
+  return [] {
+    struct Shared {
+      Turns turns{[] {}, [] { return Deadline::max(); }};
+      int data = 0;
+    };
+    const auto s = std::make_shared<Shared>();
+    const auto takes = [s] {
+      for (int n = 0; n < kTurns; ++n) {
+        s->turns.lock();
+        ++s->data;
+        s->turns.unlock();
+      }
+    };
+    Execution e;
+    for (int t = 0; t < kThreads; ++t) e.threads.emplace_back(takes);
+    e.after = [s] { require(s->data == kThreads * kTurns, "a turn is lost"); };
+    return e;
+  };
+}
+
+}  // namespace
+
+const std::vector<Words>& words() {
+  static const std::vector<Words> all{
+      {"InlineMessages", inline_messages},
+      {"MessagesWithData", messages_with_data},
+      {"CellsThatAreExchanged", cells_that_are_exchanged},
+      {"ASleeperAndWhoRings", a_sleeper_and_who_rings},
+      {"TheFirstFailure", the_first_failure},
+      {"ARemarkThatIsRewritten", a_remark_that_is_rewritten},
+      {"ARemarkOfTwoThreads", a_remark_of_two_threads},
+      {"ANameplate", a_nameplate},
+      {"RecordsOfOperations", records_of_operations},
+      {"RootsThatDiffer", roots_that_differ},
+      {"ARankThatIsShutOut", a_rank_that_is_shut_out},
+      {"ARankThatLeaves", a_rank_that_leaves},
+      {"ARankThatIsKilled", a_rank_that_is_killed},
+      {"Refusals", refusals},
+      {"Losses", losses},
+      {"Findings", findings},
+      {"Signals", signals},
+      {"AWindowThatEnds", a_window_that_ends<true>},
+      {"AWindowThatEndsWithoutMembarrier", a_window_that_ends<false>},
+      {"MemoryThatIsTakenBack", memory_that_is_taken_back},
+      {"TurnsOfTwo", turns<2, 2>},
+      {"TurnsOfThree", turns<3, 1>},
+  };
+  return all;
+}
+
+}  // namespace tutti::model
