@@ -1,5 +1,5 @@
 // `tutti predict`: how long collectives would take on a cluster, from its description, in the table
-// of nccl-tests, beside a measured log if there is one.
+// of nccl-tests; beside a measured log, and with a verdict on it, if there is one.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,11 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/perf/benchmark.h"
 #include "collectives/cluster/choose.h"
 #include "collectives/draw/run.h"
 #include "core/error.h"
 #include "core/settings.h"
+#include "laboratory/predict/evidence.h"
+#include "laboratory/predict/judge_log.h"
 #include "laboratory/predict/nccl_model.h"
 #include "tools/cluster/cluster_setup.h"
 #include "tools/cluster/nccl_log.h"
@@ -37,77 +38,8 @@ using cluster::Cluster;
 struct Arguments : ClusterArguments {
   std::string collective, min = "8", max = "16G", log, algorithm, picture, heat;
   int factor = 2, gpus_of_thread = 0;
-  bool list = false, csv = false, ours = false, copy_engines = false;
+  bool list = false, csv = false, json = false, ours = false, copy_engines = false;
 };
-
-struct Line {
-  double bytes = 0;
-  Prediction predicted;
-  std::optional<LogRow> measured;
-
-  Line(double size, std::optional<LogRow> row) : bytes(size), measured(std::move(row)) {}
-  double error() const { return 100 * (predicted.us() / measured->us - 1); }
-};
-
-std::string micro(double us) {
-  return us < 100     ? fmt::format("{:.2f}", us)
-         : us < 10000 ? fmt::format("{:.1f}", us)
-                      : fmt::format("{:.0f}", us);
-}
-
-std::string protocol_of(const Prediction& p) {
-  if (p.algorithm == nullptr) return std::string(algorithm_of(p));
-  return fmt::format("{} {}", p.algorithm->name, name(p.protocol));
-}
-
-void print_table(const std::vector<Line>& lines, const Cluster& c, Collective collective,
-                 const ClusterSetup& setup, const NcclLog* log) {
-  const double factor = perf::bus_factor(collective, c.ranks());
-  const bool reduces = is_reduction(collective);
-  fmt::print("# predicted {} with {} ranks: {}\n", name(collective), c.ranks(), setup.said);
-  for (const std::string& g : setup.guessed) fmt::print("# guessed: {}\n", g);
-  if (log != nullptr) {
-    fmt::print("# measured: {} ({} rows{})\n", log->source, log->rows.size(),
-               log->left_out > 0 ? fmt::format(", {} that are not whole", log->left_out) : "");
-    if (log->of_others > 0) {
-      fmt::print("# {} rows of other tests in it are left out; a collective's name asks for them\n",
-                 log->of_others);
-    }
-  }
-  fmt::print("#\n#{:>12}{:>14}{:>10}{:>8}{:>8}{:>11}{:>9}{:>9}", "size", "count", "type", "redop",
-             "root", "time", "algbw", "busbw");
-  fmt::print("{}", log == nullptr ? "  by\n" : "   measured    error  by\n");
-  fmt::print("#{:>12}{:>14}{:>10}{:>8}{:>8}{:>11}{:>9}{:>9}{}\n", "(B)", "(elements)", "", "", "",
-             "(us)", "(GB/s)", "(GB/s)", log == nullptr ? "" : "       (us)      (%)");
-  const bool by_rank = collective != Collective::all_reduce &&
-                       collective != Collective::broadcast && collective != Collective::reduce;
-  for (const Line& l : lines) {
-    const double algbw = l.bytes / l.predicted.us() / 1000;
-    fmt::print("{:>13.0f}{:>14.0f}{:>10}{:>8}{:>8}{:>11}{:>9.2f}{:>9.2f}", l.bytes,
-               std::floor(l.bytes / 4 / (by_rank ? c.ranks() : 1)), "float",
-               reduces ? "sum" : "none", is_rooted(collective) ? 0 : -1, micro(l.predicted.us()),
-               algbw, algbw * factor);
-    if (l.measured) fmt::print("{:>11}{:>+9.1f}", micro(l.measured->us), l.error());
-    fmt::print("  {}\n", protocol_of(l.predicted));
-  }
-}
-
-/// Nearest rank.
-double percentile(std::vector<double> all, double part) {
-  std::ranges::sort(all);
-  const auto n = static_cast<double>(all.size());
-  return all[static_cast<std::size_t>(std::max(0.0, std::ceil(part * n) - 1))];
-}
-
-void print_errors(const std::vector<Line>& lines) {
-  std::vector<double> errors;
-  for (const Line& l : lines) {
-    if (l.measured && l.bytes >= 1024) errors.push_back(std::abs(l.error()));
-  }
-  if (errors.empty()) return;
-  fmt::print("# error of {} rows of 1 KiB and more: median {:.1f} %, 90th percentile {:.1f} %\n",
-             errors.size(), percentile(errors, 0.5), percentile(errors, 0.9));
-}
 
 /// The fastest first.
 std::vector<Prediction> predictions(const Arguments& a, const Cluster& c, const NcclCall& call) {
@@ -134,8 +66,20 @@ void draw(const Arguments& a, const Cluster& c, const NcclCall& call) {
   if (!a.heat.empty()) write_text_file(a.heat, draw_heat(run, title));
 }
 
-void run(const Arguments& a) {
-  if (a.list) return print_constants(a);
+/// Ends with what it returns.
+int run(const Arguments& a) {
+  NcclConstants nccl;
+  ClusterArguments machine = a;
+  std::erase_if(machine.constants,
+                [&](const std::string& text) { return override_constant(nccl, text); });
+  if (a.list) {
+    print_constants(machine);
+    for (const Constant<NcclConstants>& line : nccl_constants()) {
+      print_wrapped(fmt::format("{:<16} {:>4g} {:<5} ", line.name, nccl.*line.value, line.unit),
+                    line.meaning);
+    }
+    return 0;
+  }
   std::optional<Collective> collective;
   if (!a.collective.empty()) collective = collective_named(a.collective);
   std::optional<NcclLog> log;
@@ -156,11 +100,12 @@ void run(const Arguments& a) {
     collective = log->collective;
   }
   if (!collective) refuse("say which collective: all_reduce, all_gather, ...");
-  const GpuConstants constants = constants_of(a);
-  const ClusterSetup s = set_up(a, log ? &*log : nullptr);
+  const ClusterSetup s = set_up(machine, log ? &*log : nullptr);
+  const GpuConstants constants = of_generation(constants_of(machine), nccl, s.host);
   const Cluster c(s.host, s.hosts, s.network, constants, s.gpus);
 
   NcclCall call;
+  call.nccl = nccl;
   call.collective = *collective;
   call.algorithm = a.algorithm;
   call.copy_engines = a.copy_engines;
@@ -183,6 +128,7 @@ void run(const Arguments& a) {
     show_progress(fmt::format("size {} of {}", i + 1, lines.size()));
     call.bytes = lines[i].bytes;
     lines[i].predicted = predictions(a, c, call).front();
+    lines[i].known = a.ours || kind_of(c, *collective, lines[i].predicted) != CallKind::unmeasured;
   }
   show_progress("");
   if (!a.picture.empty() || !a.heat.empty()) {
@@ -191,13 +137,31 @@ void run(const Arguments& a) {
   if (a.csv) {
     for (const std::string& g : s.guessed) fmt::print(stderr, "tutti: guessed: {}\n", g);
     for (const Line& l : lines) {
-      fmt::print("{:.0f},{:.3f},{},{}\n", l.bytes, l.predicted.us(), protocol_of(l.predicted),
-                 l.measured ? fmt::format("{}", l.measured->us) : "");
+      const CallKind kind = a.ours ? CallKind::unmeasured : kind_of(c, *collective, l.predicted);
+      const double like = measured_bytes(c, kind, l.bytes);
+      const Band band = band_of(kind, like);
+      fmt::print("{:.0f},{:.3f},{},{},{},{:.0f},{:.4f},{:.3f},{:.3f}\n", l.bytes, l.predicted.us(),
+                 protocol_of(l.predicted), l.measured ? fmt::format("{}", l.measured->us) : "",
+                 name(kind), like, ramp(kind, like), l.predicted.us() * band.low,
+                 l.predicted.us() * band.high);
     }
-    return;
+    return 0;
   }
+  std::optional<VerdictReport> report;
+  if (log && !a.ours) {
+    show_progress("what is wrong");
+    report = judge_log(lines, c, s, call, log->source);
+    show_progress("");
+  }
+  if (a.json) {
+    if (!report) refuse("--json is for the verdict on a log of NCCL's (--log, without --ours)");
+    fmt::print("{}\n", json_of(*report));
+    return exit_status(report->verdict);
+  }
+  if (report) fmt::print("{}\n", text_of(*report));
   print_table(lines, c, *collective, s, log ? &*log : nullptr);
   print_errors(lines);
+  return report ? exit_status(report->verdict) : 0;
 }
 
 /// The options, and the work.
@@ -256,10 +220,17 @@ void define(CLI::App& command) {
       ->type_name("FILE");
   command.add_option("--heat", a->heat, "Draw which link is busy when, for the last size")
       ->type_name("FILE");
-  command.add_flag("--csv", a->csv, "bytes, predicted us, by what, measured us");
+  auto* csv = command.add_flag("--csv", a->csv,
+                               "bytes, predicted us, by what, measured us, kind, bytes of measured "
+                               "machines, ramp, band (us)");
+  command.add_flag("--json", a->json, "The verdict on a log, for programs")->excludes(csv);
   command.footer(
-      "docs/topology.md says how to describe a cluster, and how good the predictions are.");
-  command.callback([a] { run(*a); });
+      "docs/topology.md says how to describe a cluster, docs/verdict.md what the verdict on a log "
+      "means, and how good both are. With --log the exit status is 0 (fine), 1 (slow), 2 (used "
+      "wrongly) or 3 (no verdict); with --csv it is 0.");
+  command.callback([a] {
+    if (const int status = run(*a); status != 0) throw CLI::RuntimeError(status);
+  });
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "collectives/cluster/parts.h"
 #include "core/error.h"
 #include "core/nearest.h"
+#include "laboratory/predict/evidence.h"
 
 namespace tutti {
 namespace {
@@ -162,6 +163,36 @@ Prediction by_copy_engines(const Cluster& c, const NcclCall& call) {
   return p;
 }
 
+/// How many tiles are tried: powers of 4, and the most that there can be, so that a call is never
+/// slower than one of twice the size, which has twice as many.
+std::vector<int> tiles_of(double bytes, int most) {
+  std::vector<int> all{1};
+  for (int tiles = 4; tiles <= most && bytes / tiles >= kLeastTile; tiles *= 4) {
+    all.push_back(tiles);
+  }
+  const int last = 2 * all.back();
+  if (last <= most && bytes / last >= kLeastTile) all.push_back(last);
+  return all;
+}
+
+/// us that a loop of calls takes less for each than one call alone. A GPU in a chain is done as
+/// soon as it has passed on what it got, and begins the next call while those behind it still do
+/// this one: of all messages of the way, its own two are left.
+double overlapped(const Cluster& c, const NcclPlan& plan, GpuProtocol p) {
+  if (plan.name != kChain.name || c.ranks() < 4) return 0;
+  const int gpus = c.ranks_of_a_host();
+  const double near = gpus > 1 ? c.constants().message(p, c.inside(0, 1).way) : 0;
+  const double far = c.hosts() > 1 ? c.delay(p, GpuWay::network).latency : 0;
+  const int across = c.hosts() - 1, inside = c.hosts() * (gpus - 1);
+  return across * far + inside * near - 2 * std::max(near, far);
+}
+
+/// us for the messages of a call that sends to each peer of another host: the thread that drives
+/// the network takes them one after the other.
+double of_peers(const Cluster& c, const NcclCall& call, const NcclPlan& plan) {
+  return plan.peers ? call.nccl.net_peer * (c.ranks() - c.ranks_of_a_host()) : 0;
+}
+
 /// us that NCCL's trees take more than the simulation: inside of a host they are chains, up and
 /// down, where the plan has log2 of that many hops; and their messages between hosts take longer
 /// than those of rings.
@@ -193,15 +224,18 @@ std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
     for (const GpuProtocol p : kGpuProtocols) {
       // Messages to all peers are sends and receives to NCCL, which knows no LL128 for them.
       const bool known = p != GpuProtocol::ll128 || !plan.peers;
-      if (!c.possible(p) || !known) continue;
+      const bool asked = !call.protocol || *call.protocol == p;
+      if (!c.possible(p) || !known || !asked) continue;
       double before = std::numeric_limits<double>::infinity();
-      for (int tiles = 1; tiles <= plan.most_tiles; tiles *= 4) {
-        if (tiles > 1 && call.bytes / tiles < kLeastTile) break;
+      const std::vector<int> counts = tiles_of(call.bytes, plan.most_tiles);
+      for (std::size_t i = 0; i < counts.size(); ++i) {
+        const int tiles = counts[i];
         // NCCL knows nothing of turns when it chooses its protocol.
         const double us = time_of(c, part, block, p, tiles, plan.peers) + c.constants().call(p) +
-                          of_trees(c, plan, p);
-        // With more tiles it gets better and then worse: than this protocol's, not another's.
-        if (us >= before) break;
+                          of_trees(c, plan, p) - overlapped(c, plan, p);
+        // With more tiles it gets better and then worse: than this protocol's, not another's. The
+        // most count in any case.
+        if (us >= before && i + 2 < counts.size()) i = counts.size() - 2;
         before = us;
         if (us >= chosen) continue;
         chosen = us;
@@ -209,16 +243,22 @@ std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
         best.tiles = static_cast<std::size_t>(tiles);
       }
     }
+    if (!std::isfinite(chosen)) continue;  // the protocol that is asked for does not go there
     const double turn = turns(c, *best.algorithm, best.protocol);
     best.ns = 1000 * (turn == 1 ? chosen
                                 : time_of(c, part, block * turn, best.protocol,
                                           static_cast<int>(best.tiles)) +
                                       c.constants().call(best.protocol));
+    best.ns += 1000 * of_peers(c, call, plan);
     all.push_back(best);
   }
-  if (call.algorithm.empty() || call.algorithm == kSwitch) add_switches(c, call, all);
+  const bool any = call.algorithm.empty() && !call.protocol;
+  if (any || call.algorithm == kSwitch) add_switches(c, call, all);
   if (all.empty()) {
-    throw Error(ErrorCode::invalid_argument, "no switch of this cluster reduces");
+    throw Error(ErrorCode::invalid_argument,
+                call.protocol
+                    ? fmt::format("{} does not go between these GPUs", name(*call.protocol))
+                    : "no switch of this cluster reduces");
   }
   return all;
 }
@@ -229,7 +269,12 @@ std::vector<Prediction> predict_nccl(const Cluster& c, const NcclCall& call) {
   std::vector<Prediction> all =
       call.copy_engines ? std::vector{by_copy_engines(c, call)} : by_kernels(c, call);
   for (Prediction& p : all) p.ns += 1000 * us_of_launches(c, call);
+  // NCCL chooses by what it knows, and then takes as long as it takes.
   std::ranges::stable_sort(all, {}, &Prediction::ns);
+  for (Prediction& p : all) {
+    const CallKind kind = kind_of(c, call.collective, p);
+    p.ns *= ramp(kind, measured_bytes(c, kind, call.bytes));
+  }
   return all;
 }
 

@@ -4,22 +4,26 @@
 // no plan; they have a closed form.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "collectives/cluster/simulate.h"
 #include "collectives/model/predict.h"
+#include "laboratory/predict/nccl_constants.h"
 
 namespace tutti {
 
 /// A call as nccl-tests makes it.
 struct NcclCall {
   Collective collective = Collective::all_reduce;
-  double bytes = 0;         // as nccl-tests counts them: of the larger buffer
-  int gpus_of_thread = 1;   // nccl-tests' -g: launched one after the other
-  std::string algorithm{};  // only this one; empty: the fastest
+  double bytes = 0;                       // as nccl-tests counts them: of the larger buffer
+  int gpus_of_thread = 1;                 // nccl-tests' -g: launched one after the other
+  std::string algorithm{};                // only this one; empty: the fastest
+  std::optional<GpuProtocol> protocol{};  // only this one
   bool copy_engines = false;
+  NcclConstants nccl{};
 };
 
 /// Each algorithm with its fastest protocol, the fastest first; or as copy engines do it. Throws

@@ -9,7 +9,7 @@
 #include <memory>
 #include <new>
 
-#include "collectives/execute/signature.h"
+#include "execute/signature.h"
 #include "core/asymmetric_fence.h"
 #include "core/turns.h"
 #include "transport/host/control_block.h"

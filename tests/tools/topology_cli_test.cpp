@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
@@ -237,6 +238,38 @@ TEST_F(TopologyCli, ComparesWithALog) {
   EXPECT_CONTAINS(out, "with 2 ranks: 2xRTX-4090");
   EXPECT_CONTAINS(out, "1 that are not whole");
   EXPECT_CONTAINS(out, "# error of 2 rows of 1 KiB and more: median ");
+}
+
+TEST_F(TopologyCli, JudgesALog) {
+  // Ten times as long as a sound machine takes, and as long.
+  folder.write("2xRTX4090_1node_slow.log",
+               "   1048576  262144  float  sum  -1  1491  0.70  0.70  0\n"
+               "   4194304 1048576  float  sum  -1  5905  0.71  0.71  0\n");
+  folder.write("2xRTX4090_1node_fine.log",
+               "   1048576  262144  float  sum  -1  149.1  7.03  7.03  0\n"
+               "   4194304 1048576  float  sum  -1  590.5  7.10  7.10  0\n");
+  EXPECT_EQ(tutti("predict --log 2xRTX4090_1node_slow.log"), 1) << err;
+  EXPECT_TRUE(out.starts_with("slow: 1 MiB to 4 MiB 0.7")) << out;
+  EXPECT_CONTAINS(out, "likely causes, the best fit first");
+  EXPECT_CONTAINS(out, "guessed 2 ranks, by the log's name");
+  EXPECT_EQ(tutti("predict --log 2xRTX4090_1node_fine.log"), 0) << err;
+  EXPECT_TRUE(out.starts_with("fine: 2 of 2 sizes from 1 MiB to 4 MiB")) << out;
+  EXPECT_EQ(tutti("predict --json --log 2xRTX4090_1node_slow.log"), 1) << err;
+  const auto slow = nlohmann::json::parse(out);
+  EXPECT_EQ(slow["verdict"], "slow");
+  EXPECT_GT(slow["at_least"], 3);
+  EXPECT_FALSE(slow["causes"].empty());
+  // Programs that read tables are not told.
+  EXPECT_EQ(tutti("predict --csv --log 2xRTX4090_1node_slow.log"), 0) << err;
+  // Nobody says which network it was, and some networks are as slow as this.
+  folder.write("16xH100_2node_slow.log",
+               " 1073741824  268435456  float  sum  -1  300000  3.58  6.71  0\n");
+  EXPECT_EQ(tutti("predict all_reduce --log 16xH100_2node_slow.log"), 3) << err;
+  EXPECT_TRUE(out.starts_with("no verdict: 1 GiB")) << out;
+  EXPECT_CONTAINS(out, "say which network it is (--network)");
+  EXPECT_EQ(tutti("predict all_reduce --log 16xH100_2node_slow.log -N '8x400G ib'"), 1) << err;
+  EXPECT_EQ(tutti("predict all_reduce --json -m 8xH100"), 2);
+  EXPECT_CONTAINS(err, "--log");
 }
 
 TEST_F(TopologyCli, RefusesWhatItCannotUse) {

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/cluster/orders.h"
 #include "core/error.h"
+#include "laboratory/predict/evidence.h"
 #include "laboratory/predict/nccl_model.h"
 #include "tests/collectives/model/clusters.h"
 
@@ -83,12 +85,73 @@ TEST(ClusterOrders, CarryWhatLinksAndPortsDo) {
   }
 }
 
+/// Without what measured logs say beside it.
 double predicted(const Cluster& c, Collective collective, double bytes, bool copy_engines) {
   NcclCall call;
   call.collective = collective;
   call.bytes = bytes;
   call.copy_engines = copy_engines;
-  return predict_nccl(c, call).front().us();
+  const Prediction p = predict_nccl(c, call).front();
+  const CallKind kind = kind_of(c, collective, p);
+  return p.us() / ramp(kind, measured_bytes(c, kind, bytes));
+}
+
+TEST(ClusterPrediction, LargerCallsTakeNoLess) {
+  for (const auto& [host, hosts] : {std::pair{"8xH100", 1},
+                                    {"8xA100", 4},
+                                    {"1xH100", 3},
+                                    {"8xMI300X", 2},
+                                    {"4xRTX4090", 1},
+                                    {"8xH100", 8}}) {
+    const Cluster c = cluster(host, hosts);
+    for (const Collective collective : {Collective::all_reduce, Collective::all_gather,
+                                        Collective::broadcast, Collective::all_to_all}) {
+      double before = 0;
+      NcclCall call;
+      call.collective = collective;
+      for (call.bytes = 1024; call.bytes < 1e8; call.bytes *= 2) {
+        const double us = predict_nccl(c, call).front().us();
+        EXPECT_GE(us, before * 0.999)
+            << host << " " << hosts << " " << name(collective) << " " << call.bytes;
+        before = us;
+      }
+    }
+  }
+}
+
+TEST(ClusterPrediction, ALoopOfChainsTakesTwoOfItsMessages) {
+  // The next call begins while those behind still do this one: 8 GeForce, each message 4.3 us.
+  EXPECT_NEAR(predicted(cluster("8xRTX4090", 1), Collective::broadcast, 64, false), 6.6 + 2 * 4.3,
+              0.1);
+  EXPECT_NEAR(predicted(cluster("2xRTX4090", 1), Collective::reduce, 64, false), 6.6 + 4.3, 0.1);
+}
+
+TEST(ClusterPrediction, EachPeerOfOtherHostsIsAMessageOfTheNetwork) {
+  NcclCall call;
+  call.collective = Collective::all_to_all;
+  call.bytes = 1024;
+  const Cluster c = cluster("8xH100", 4);
+  const double us = predict_nccl(c, call).front().us();
+  call.nccl.net_peer = 2.1;
+  const double more = predict_nccl(c, call).front().us() - us;
+  EXPECT_NEAR(more, 24, 24 * 0.1);
+}
+
+TEST(ClusterPrediction, LatenciesAreOfTheGeneration) {
+  const GpuConstants known;
+  const auto call_of = [&](const char* host) {
+    return of_generation(known, {}, machine(host)).call_ll / known.call_ll;
+  };
+  EXPECT_DOUBLE_EQ(call_of("8xA100"), 1);
+  EXPECT_DOUBLE_EQ(call_of("8xH100"), 1.1);
+  EXPECT_DOUBLE_EQ(call_of("8xB200"), 1.6);
+  EXPECT_DOUBLE_EQ(call_of("8xMI300X"), 1);
+  NcclConstants nccl;
+  EXPECT_TRUE(override_constant(nccl, "net_peer=3"));
+  EXPECT_EQ(nccl.net_peer, 3);
+  EXPECT_FALSE(override_constant(nccl, "staging=3"));
+  EXPECT_THROW(override_constant(nccl, "net_peer=x"), Error);
+  EXPECT_THROW(override_constant(nccl, "net_peer=-1"), Error);
 }
 
 TEST(ClusterPrediction, LongChainsFillTheirLinks) {

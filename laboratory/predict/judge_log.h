@@ -1,0 +1,18 @@
+// The verdict on a log: its rows beside their predictions, judged, with the likely causes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "laboratory/predict/causes.h"
+#include "laboratory/predict/prediction_table.h"
+#include "laboratory/predict/verdict_report.h"
+
+namespace tutti {
+
+/// `lines` have rows of the log named `source`, and were predicted of `machine` as `setup`
+/// describes it; `call` is one of them.
+VerdictReport judge_log(const std::vector<Line>& lines, const cluster::Cluster& machine,
+                        const ClusterSetup& setup, const NcclCall& call, const std::string& source);
+
+}  // namespace tutti
