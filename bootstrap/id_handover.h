@@ -26,8 +26,8 @@ void offer_unique_id(const std::string& job, int size, const UniqueId& id,
 /// wants; "": it wants it.
 using WhyNot = std::function<std::string(pid_t)>;
 
-/// The other ranks: waits for rank 0, or for the next one where `why_not` has a reason. Throws
-/// Error(timed_out), or Error(mismatch) if rank 0 has another size.
+/// Gets the id at the other ranks: waits for rank 0, or for the next one where `why_not` has a
+/// reason. Throws Error(timed_out), or Error(mismatch) if rank 0 has another size.
 UniqueId fetch_unique_id(const std::string& job, int rank, int size,
                          std::chrono::nanoseconds timeout, const WhyNot& why_not = {});
 

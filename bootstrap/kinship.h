@@ -40,7 +40,7 @@ Likeness likeness(const Program& a, const Program& b);
 /// Why rank 0 of this launch at `zero`, a process of this host, is that of another program than
 /// this process; "": it is this one's, as far as can be seen.
 std::string why_another_program(const Launcher& launcher, pid_t zero);
-/// The same about a process of any host.
+/// why_another_program() for a process of any host.
 std::string why_another_program(const Launcher& launcher, const Program& zero);
 
 }  // namespace tutti

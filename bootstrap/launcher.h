@@ -36,7 +36,7 @@ extern const Launcher kTuttiRun;
 /// Programs that set torchrun's variables themselves.
 extern const Launcher kPlainTorchrun;
 
-/// Those whose variables this process has; without kPlainTorchrun.
+/// The launchers whose variables this process has; without kPlainTorchrun.
 std::vector<const Launcher*> launchers_here();
 /// The one that has started this process; null: none that is known. Throws Error(invalid_usage)
 /// where two say different things and nothing shows which of them is the inner one.

@@ -20,7 +20,7 @@ class LauncherStore {
   LauncherStore& operator=(const LauncherStore&) = delete;
   virtual ~LauncherStore() = default;
 
-  /// For messages: "PMI (PMI_FD=6)".
+  /// The store's name, for messages to people: "PMI (PMI_FD=6)".
   virtual std::string name() const = 0;
   /// Rank 0 calls put(), and each other rank calls get(), for the same keys in the same order: in
   /// some launchers all ranks take part in an exchange. A key has letters, digits, '-' and '/'.
@@ -40,9 +40,9 @@ void put_id(LauncherStore& store, const std::string& key, const UniqueId& id, in
             std::chrono::nanoseconds timeout, const std::string& program = "");
 /// Why rank 0 of the program that this text describes is not this rank's; "": it may be.
 using WhyNotProgram = std::function<std::string(std::string_view program)>;
-/// The other ranks get it. Where `why_not` has a reason they get the next one, if the store may
-/// have another. Throws Error(timed_out), Error(system) or Error(invalid_usage), which names the
-/// store.
+/// Gets the id at the other ranks. Where `why_not` has a reason they get the next one, if the store
+/// may have another. Throws Error(timed_out), Error(system) or Error(invalid_usage), which names
+/// the store.
 UniqueId get_id(LauncherStore& store, const std::string& key, int rank, int size,
                 std::chrono::nanoseconds timeout, const WhyNotProgram& why_not = {});
 

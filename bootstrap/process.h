@@ -28,8 +28,8 @@ std::vector<pid_t> ancestors_of(pid_t pid);
 std::vector<std::string> command_of(pid_t pid);
 /// Variables, as "NAME=value".
 using Entries = std::set<std::string, std::less<>>;
-/// Those with which `pid` began; empty if the kernel does not say: of another user's process, for
-/// instance.
+/// The variables with which `pid` began; empty if the kernel does not say: of another user's
+/// process, for instance.
 Entries environment_of(pid_t pid);
 
 }  // namespace tutti

@@ -72,7 +72,7 @@ struct Algorithm {
   RankPlan (*generate)(const PlanRequest& request, int rank);
   /// The textbook's traffic of rank `rank`, in chunks per tile.
   Traffic (*textbook)(const PlanRequest& request, int rank);
-  /// In one tile.
+  /// The messages that follow each other in one tile.
   Hops (*hops)(const PlanRequest& request);
   bool compressed = false;  // Format::compressed: serves the calls that ask for it, and no other
 
@@ -88,7 +88,7 @@ const Algorithm* find_algorithm(Collective c, std::string_view name);
 
 /// All ranks' parts.
 Plan generate_plan(const Algorithm& algorithm, const PlanRequest& request);
-/// The same, but makes each part on request. Throws as Algorithm::generate does.
+/// The whole plan, whose parts are made on request. Throws as Algorithm::generate does.
 PlanParts plan_parts(const Algorithm& algorithm, const PlanRequest& request);
 
 }  // namespace tutti

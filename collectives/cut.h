@@ -30,7 +30,7 @@ struct DataPath {
 
 /// The most tmp that a rank should have; more only if chunks are a cache line each.
 inline constexpr std::size_t kMostTmp = std::size_t{64} << 20;
-/// The same where all data go through it, as through slots: it should stay in the caches.
+/// The most tmp where all data go through it, as through slots: it should stay in the caches.
 inline constexpr std::size_t kMostSharedTmp = std::size_t{1} << 20;
 
 /// Bytes that a slot must have for the plan, whatever the type: a line of each chunk.
@@ -49,13 +49,13 @@ constexpr std::size_t widening(const PlanHeader& header, DataType type) {
 }
 
 /// A message that fits into one slot is cut into a few pieces, so that the receiver reads it while
-/// the sender writes it. No piece is smaller than this;
+/// the sender writes it. No piece is smaller than this.
 inline constexpr std::size_t kLeastPiece = std::size_t{16} << 10;
-/// or than this where ranks share out a block: all of them write at once, so nobody would be idle
-/// meanwhile (docs/experiments.md#pieces-of-a-block-that-ranks-share-out).
+/// The least piece where ranks share out a block: all of them write at once, so nobody would be
+/// idle meanwhile (docs/experiments.md#pieces-of-a-block-that-ranks-share-out).
 inline constexpr std::size_t kLeastSharedPiece = std::size_t{32} << 10;
-/// The same between hosts: there the network cuts a message into pieces anyway, and each piece
-/// costs a system call or two (docs/experiments.md).
+/// The least piece between hosts: there the network cuts a message into pieces anyway, and each
+/// piece costs a system call or two (docs/experiments.md).
 inline constexpr std::size_t kLeastFarPiece = std::size_t{512} << 10;
 
 /// `block`: elements of the largest block. `bytes`: of the largest buffer. `tile_bytes`: see

@@ -74,7 +74,7 @@ struct Operand {
   constexpr bool is_remote() const { return !is_link() && rank != kSelf; }
   /// Memory that the user of another rank gave.
   constexpr bool is_buffer_of_another() const { return is_remote() && space != Space::tmp; }
-  /// The same chunk in rank r's memory.
+  /// This chunk's counterpart in rank r's memory.
   constexpr Operand at(int r) const {
     Operand o = *this;
     o.rank = r;
@@ -144,7 +144,7 @@ struct Plan {
   std::vector<RankPlan> ranks;
 };
 
-/// The same for readers that look at one rank's part at a time. It makes parts on request. So the
+/// A plan for readers that look at one rank's part at a time. It makes parts on request. So the
 /// verifier and other readers can handle a plan with more steps than fit in memory.
 struct PlanParts {
   PlanHeader header;

@@ -101,7 +101,7 @@ class Future {
   bool ready() const;
   /// Blocks until the call has finished; throws its error.
   void wait();
-  /// The same with a limit: false if the call has not finished by then.
+  /// Waits as wait() does, at most so long: false if the call has not finished by then.
   bool wait_for(std::chrono::nanoseconds longest);
   bool wait_until(std::chrono::steady_clock::time_point deadline);
   /// The call's error; none if it has succeeded or is not ready yet. Never blocks.
@@ -151,7 +151,7 @@ class Communicator : public NamedCalls<Communicator, void> {
   static Communicator create(const UniqueId& id, int rank, int size, const Options& options = {});
   /// `size` ranks in this process, one communicator each, for that many threads.
   static std::vector<Communicator> create_local(int size, const Options& options = {});
-  /// The same, with a rank for each element of `options`; these may differ in `gpu` alone.
+  /// As create_local(size), with a rank for each of `options`, which may differ in `gpu` alone.
   static std::vector<Communicator> create_local(const std::vector<Options>& options);
   /// One rank, which others may meet later (handle(), reconfigure()).
   static Communicator alone(const Options& options = {});
@@ -251,7 +251,7 @@ class Communicator : public NamedCalls<Communicator, void> {
   /// or none. It begins when all started calls of this rank here are over. Throws invalid_argument
   /// for memory that other processes of the host cannot write to (docs/windows.md).
   Window window(void* memory, std::size_t bytes);
-  /// The same with memory of allocate(), which the window owns.
+  /// A window as above, in memory of allocate(), which the window owns.
   Window window(std::size_t bytes);
 
   MemoryUse memory() const;
@@ -321,7 +321,7 @@ Result Form<Result>::submit(const Call& call) {
 /// collectives run in the order of the calls. Groups nest. An exception from `body` drops the
 /// group.
 void group(const std::function<void()>& body);
-/// The same in parts, for bindings: group_drop() ends a group and runs none of its calls.
+/// A group in parts, for bindings: group_drop() ends it and runs none of its calls.
 void group_start();
 void group_end();
 void group_drop();

@@ -29,7 +29,8 @@ int gpu_of_call(const Communicator::Impl& impl, const Call& call, const BufferSi
     if (bytes == 0) return;
     const int owner = impl.gpus.owner(pointer);
     if (owner < 0) {
-      refuse(ErrorCode::invalid_argument, call, fmt::format("the {} is host memory", which));
+      refuse(ErrorCode::invalid_argument, call,
+             fmt::format("the {} is host memory; call without a stream", which));
     }
     if (gpu >= 0 && owner != gpu) {
       refuse(ErrorCode::invalid_argument, call,

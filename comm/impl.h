@@ -73,10 +73,10 @@ struct Communicator::Impl {
   /// Runs a call to its end; where another thread wants its turn meanwhile, on the engine. Throws
   /// invalid_argument, before anything has begun, for one that is wrong.
   void run(const Call& call);
-  /// The same in `turn`, which ends where the call moves; or, instead of a call, what is left of a
-  /// window's.
+  /// Runs a call in `turn`, which ends where the call moves to the engine; or, instead of a call,
+  /// what is left of a window's.
   void run(const Call& call, Turn& turn, const std::shared_ptr<ConditionCall>& waiting = {});
-  /// The same to the end, in this thread's turn, which it keeps; nothing is started.
+  /// Runs a call to its end in this thread's turn, which it keeps; nothing is started.
   void run_in_turn(const Call& call);
   /// Throws in a child of fork(), to which the communicator does not belong.
   void check_process() const {
@@ -160,7 +160,7 @@ struct Communicator::Impl {
   /// Whether `call` sends a message that its receiver may copy from this rank's memory. Each send
   /// decides it anew.
   bool may_be_pulled(const Call& call) const;
-  /// Whether it does.
+  /// Whether the receiver of `call`'s message copies it from this rank's memory.
   bool is_pulled(Messages& messages, const Call& call) const;
   /// Calls under way and all later ones fail with `aborted`, on all ranks; nothing, where the
   /// communicator has failed before.
@@ -237,7 +237,7 @@ void leave_after_group(std::unique_ptr<Communicator::Impl> impl);
 /// Keeps a checked call for the end of the open group.
 void keep_for_group(Communicator::Impl& impl, const Call& call);
 void keep_for_group(std::shared_ptr<Window::Impl> window, const WindowCall& call);
-/// The same on GPU memory, with its stream.
+/// Keeps a call on GPU memory for the group, with its stream.
 void keep_for_group(Communicator::Impl& impl, const Call& call, device::Stream stream);
 
 }  // namespace tutti

@@ -225,7 +225,7 @@ class NamedCalls {
     return all_to_all_v(data(in), in_counts, in_offsets, data(out), out_counts, out_offsets,
                         kType<In>);
   }
-  /// Packed.
+  /// all_to_all_v() of blocks that lie packed.
   template <InputBuffer In, OutputBuffer<ElementOf<In>> Out>
   Result all_to_all_v(const In& in, Counts in_counts, Out&& out, Counts out_counts) {
     return all_to_all_v(in, in_counts, {}, out, out_counts, {});

@@ -25,7 +25,7 @@ struct Session {
 /// `membership`: of this rank, where it has one; null: this is its first communicator.
 Session open_session(const UniqueId& id, int rank, int size, const Options& options,
                      std::shared_ptr<Membership> membership = nullptr);
-/// The same where the ranks have each other's handles.
+/// Opens a session of ranks that have each other's handles.
 Session open_session(const Reunion& reunion, const Options& options,
                      std::shared_ptr<Membership> membership);
 /// Some ranks of `parent`. Collective over them.

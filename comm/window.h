@@ -65,7 +65,7 @@ class Window {
   /// Writes `bytes` from `from` to the memory of rank `peer`, `offset` bytes from its start. The
   /// peer may be this rank. May wait, between hosts, until the network has taken the data.
   void put(int peer, std::size_t offset, const void* from, std::size_t bytes);
-  /// The same; signal `index` follows.
+  /// A put, which signal `index` follows.
   void put_signal(int peer, std::size_t offset, const void* from, std::size_t bytes, int index = 0);
   /// Gives rank `peer` signal `index` of this rank. Waits as put() does.
   void signal(int peer, int index = 0);
@@ -75,9 +75,9 @@ class Window {
   /// Any of these calls. In a group(), it runs when that ends: puts and signals first, in their
   /// order, then the waits beside all other calls of the group.
   void run(const WindowCall& call);
-  /// The same without waiting: puts and signals are on their way when it returns, in the order of
-  /// the calls. The future of a put is ready when the source may be written again. Waits take
-  /// signals in the order of the calls, and hold up no other call.
+  /// Starts a call and returns: puts and signals are then on their way, in the order of the calls.
+  /// The future of a put is ready when the source may be written again. Waits take signals in the
+  /// order of the calls, and hold up no other call.
   Future start(const WindowCall& call);
 
   /// The memory of rank `peer`, where this process can address it: its own, of ranks that are

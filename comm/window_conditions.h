@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-/// For messages.
+/// The call's name, for messages to people.
 std::string_view name_of(WindowCall::Kind kind);
 
 /// The peer of `call` has given `target` signals, since the window began.

@@ -98,7 +98,7 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   /// Throws unless all ranks could do what they had to; `error`: why this one could not.
   void agree(std::span<const std::uint32_t> errors, const std::exception_ptr& error) const;
   void wait_for_writers();
-  /// Those of other hosts hear that this rank's part has ended.
+  /// Tells the ranks of other hosts that this rank's part has ended.
   void tell_far_peers(WindowState state);
   void put(const WindowCall& call, Peer& peer);
   void give_signal(const WindowCall& call, Peer& peer);

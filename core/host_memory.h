@@ -25,7 +25,7 @@ HostMemory host_memory(const std::string& root = "");
 /// (`ulimit -f`): the kernel would end this process. Ask before a memfd gets its length.
 void check_file_limit(std::uint64_t bytes);
 
-/// Of a page.
+/// The bytes of a page.
 std::size_t page_bytes();
 
 /// "23.5 GiB".

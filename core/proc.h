@@ -13,7 +13,7 @@ namespace tutti {
 // Numbers of processes are those of /proc. Where a PID namespace has the /proc of an outer one,
 // they are not those of getpid() and its kin, but other processes'.
 
-/// Whether they are those of getpid().
+/// Whether the numbers of processes in /proc are those of getpid().
 bool proc_is_ours();
 /// This process's number; 0: there is no /proc.
 pid_t own_proc_id();

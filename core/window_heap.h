@@ -29,7 +29,7 @@ struct HeapUser {
 struct WindowHeap {
   /// Whether all of [pointer, pointer + bytes) lies in one segment. Thread-safe.
   bool (*find)(const void* pointer, std::size_t bytes, HeapSegment* segment);
-  /// For the life of the process.
+  /// Adds a user of the heap, for the life of the process.
   void (*add_user)(const HeapUser* user);
 };
 

@@ -68,9 +68,9 @@ class DeviceBoard {
   /// Whether a living process may have memory of this one mapped, or wait for it so.
   bool is_mapped() const;
 
-  /// Whether rank `rank` is on this host,
+  /// Whether rank `rank` is on this host.
   bool is_here(int rank) const { return ranks_[static_cast<std::size_t>(rank)].card != nullptr; }
-  /// and of this process.
+  /// Whether rank `rank` is of this process.
   bool is_local(int rank) const { return ranks_[static_cast<std::size_t>(rank)].local; }
   int size() const { return static_cast<int>(ranks_.size()); }
 

@@ -68,7 +68,7 @@ class GpuLinks {
   /// Whether kernels put what they send into memory of the GPU, and find there what they receive.
   bool sends() const { return out_.has_value(); }
   bool receives() const { return in_.has_value(); }
-  /// Those places (GpuSlots::first_slots()); none: in the host's segments.
+  /// The places in the GPU's memory (GpuSlots::first_slots()); none: in the host's segments.
   std::vector<std::byte*> out_slots() const { return places(out_); }
   std::vector<std::byte*> in_slots() const { return places(in_); }
 

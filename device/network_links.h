@@ -30,15 +30,15 @@ class DeviceNetworkLinks final : Network::Listener {
   DeviceNetworkLinks(const DeviceNetworkLinks&) = delete;
   DeviceNetworkLinks& operator=(const DeviceNetworkLinks&) = delete;
 
-  /// Those to and from rank `peer`, on another host; valid as long as this object. Connects to it.
-  /// Throws Error: system if there is no way to it, or no memory.
+  /// The ends of the links with rank `peer`, on another host; valid as long as this object.
+  /// Connects. Throws Error: system if there is no way to it, or no memory.
   LinkEnds ends(int peer, std::size_t channels, const ConnectionShape& shape);
-  /// The same ends, for data in memory of this rank's GPU; empty: the network between the two ranks
-  /// reaches no such memory.
+  /// The ends of ends(), for data in memory of this rank's GPU; empty: the network between the two
+  /// ranks reaches no such memory.
   std::optional<GpuLinks::Ends> gpu_ends(int peer, const LinkEnds& ends);
-  /// Whether rank `peer` has ended its links, having sent all there was,
+  /// Whether rank `peer` has ended its links, having sent all there was.
   bool has_left(int peer) const;
-  /// or is gone altogether, so that nothing can be sent to it.
+  /// Whether rank `peer` is gone altogether, so that nothing can be sent to it.
   bool is_gone(int peer) const;
   /// Perhaps no rank is left to take the last messages of this one; that does not matter.
   void set_failed() { failed_ = true; }

@@ -88,7 +88,7 @@ class DevicePeers {
     std::string why_not;  // it is not mapped
   };
 
-  /// Of this process's ranks.
+  /// Connects the ranks of this process.
   void connect_here();
   void show(const Members& group);
   /// Whether rank `rank` of another process has left, and so ended what it had shown `mine`.

@@ -50,7 +50,7 @@ class DeviceTeam {
   /// windows.
   DeviceWindows* windows() const { return windows_.get(); }
 
-  /// Of a buffer, beside the kernel.
+  /// A copy of a buffer, beside the kernel.
   struct Copy {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
@@ -99,7 +99,7 @@ class DeviceTeam {
   }
   /// The parts on each GPU.
   std::vector<Parts> by_gpu(std::vector<Part>& parts) const;
-  /// Whether they are of all ranks of this process on their GPU.
+  /// Whether `parts` are those of all ranks of this process on their GPU.
   bool are_all(Parts parts) const;
   /// Throws where a launch of only some ranks would wait for the launch of the others.
   void check_default_stream(Parts parts) const;

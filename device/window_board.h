@@ -72,7 +72,7 @@ class DeviceWindowBoard {
   /// The processes' answer to a question: yes if all say yes, once and for good; nothing before
   /// they have answered.
   std::optional<bool> agreed(std::uint32_t question) const;
-  /// The same, after a vote if it is due. Each process votes when the first of its ranks gets here,
+  /// agreed() after a vote if it is due. Each process votes when the first of its ranks gets here,
   /// and for that rank. All ranks make the same calls in the same order, so the processes vote on
   /// the same questions in the same order; `operation`: a hash of the call, to see that. `what`
   /// describes the wait (PeerWait). Throws Error.

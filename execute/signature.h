@@ -31,7 +31,7 @@ struct Signature {
   std::uint16_t label = 0;
   bool compressed = false;  // Call::compressed
 
-  /// Of all but the sequence.
+  /// A hash of all fields but the sequence.
   std::uint64_t hash() const;
   /// "all_reduce #12 (float32 x 1024, sum)".
   std::string text() const;
@@ -59,8 +59,8 @@ inline OperationRecords& records_of(ControlBlock& control, CallsOn on) {
 
 /// Makes `s` readable for the other ranks.
 void publish_signature(ControlBlock& mine, const Signature& s, CallsOn on = CallsOn::host);
-/// The same where the last kRecords operations of this rank had this signature but for the
-/// sequence: the rest of the record is there already.
+/// Publishes a signature that the last kRecords operations of this rank had but for the sequence:
+/// the rest of the record is there already.
 inline void publish_sequence(ControlBlock& mine, std::uint64_t sequence) {
   records_of(mine, CallsOn::host)[sequence % kRecords].sequence.store(sequence,
                                                                       std::memory_order_release);
@@ -80,7 +80,7 @@ std::string newest_text(ControlBlock& control, CallsOn on = CallsOn::host);
 /// Fails the communicator if a rank has begun another operation than this rank under the same
 /// number, as far as the records tell.
 void compare_with_peers(RankGroup& group, CallsOn on = CallsOn::host);
-/// The same of operation `sequence` only.
+/// compare_with_peers() for operation `sequence` only.
 void compare_with_peers(RankGroup& group, std::uint64_t sequence, CallsOn on = CallsOn::host);
 
 /// Mixes `value` into `seed`.

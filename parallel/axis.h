@@ -170,7 +170,7 @@ class Axis {
   virtual void throw_failure() const {}
   /// Streams of a GPU: by peer, and whether they send; -1: of collectives.
   using Streams = std::map<std::pair<int, bool>, std::shared_ptr<void>>;
-  /// Those of all axes on the same ranks, whose operations keep one order.
+  /// The streams of all axes on the same ranks, whose operations keep one order.
   virtual std::shared_ptr<Streams> shared_streams() { return std::make_shared<Streams>(); }
 
  private:

@@ -109,7 +109,7 @@ class Device {
   /// to[i] = values[i] / divisor + before[i]. `before` may be null, or the same as `to`.
   virtual void add(DataType type, void* to, const void* values, unsigned divisor,
                    const void* before, std::size_t count);
-  /// Of elements of one type.
+  /// An array of elements of one type.
   struct Values {
     const void* data = nullptr;
     std::size_t count = 0;

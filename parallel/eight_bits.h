@@ -27,8 +27,8 @@ struct EightBits {
 /// would be lost in the sum of its predecessors.
 void feed_back(DataType type, std::byte* gradients, float* left_out, std::size_t count);
 
-/// The same for values that are compressed on the way, after gradients: adds nothing to them, and
-/// adds what is left out now, `times` so much, to `left_out`.
+/// feed_back() for values that are compressed on the way, after gradients: adds nothing to them,
+/// and adds what is left out now, `times` so much, to `left_out`.
 void leave_out(DataType type, std::byte* values, float* left_out, float times, std::size_t count);
 
 }  // namespace tutti::parallel

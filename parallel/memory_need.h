@@ -13,7 +13,7 @@
 
 namespace tutti::parallel {
 
-/// Of one rank.
+/// The memory of one rank.
 struct MemoryNeed {
   std::uint64_t bytes = 0;
   std::uint64_t available = 0;  // now

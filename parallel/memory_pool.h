@@ -73,11 +73,11 @@ class MemoryPool {
 
   /// Of any contents; for 0 bytes a buffer without data. Throws Error(system).
   Buffer allocate(std::size_t bytes, MemoryKind kind = MemoryKind::window);
-  /// The same, of zeros.
+  /// allocate(), filled with zeros.
   Buffer zeros(std::size_t bytes, MemoryKind kind = MemoryKind::window);
   Device& device() const { return device_; }
   const MemoryUse& use(MemoryKind kind) const { return of_[static_cast<int>(kind)].use; }
-  /// Of both kinds together.
+  /// The use of both kinds together.
   MemoryUse total() const;
 
  private:

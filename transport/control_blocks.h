@@ -33,7 +33,7 @@ class ControlBlocks {
   /// The segment of this host.
   const std::shared_ptr<SharedMemory>& segment() const { return segment_; }
 
-  /// That some rank of this host has not joined and will not.
+  /// The failure of a rank of this host that has not joined and will not; none: there is no such.
   std::optional<Failure> refusal() const;
   bool has_joined(int rank) const { return has(rank, kJoined); }
   bool has_left(int rank) const { return has(rank, kLeft); }

@@ -32,9 +32,9 @@ class Diagnostics {
   void begin();
 
   // What this rank does.
-  /// It waits for `peer`.
+  /// Says that this rank waits for `peer`.
   void publish_wait(int peer, std::chrono::steady_clock::time_point now);
-  /// The same for a program that looks from outside (host/nameplate.h): `call`, which was `started`
+  /// Says so to a program that looks from outside (host/nameplate.h): `call`, which was `started`
   /// or blocks its caller, waits `since` then.
   void show_wait(int peer, std::string_view call, bool started,
                  std::chrono::steady_clock::time_point since,
@@ -43,8 +43,8 @@ class Diagnostics {
   void end_wait(std::chrono::steady_clock::time_point since);
   /// A call of this rank throws this.
   void note_error(std::string_view text);
-  /// It is `doing` something, for which it waits: for the other ranks here, and for those of its
-  /// other communicators.
+  /// Says that this rank is `doing` something, for which it waits: for the other ranks here, and
+  /// for those of its other communicators.
   void say_waiting(std::string_view doing);
   /// " while waiting for ..."; "" if it has not waited for long.
   std::string own_doing_text() const;
@@ -54,7 +54,7 @@ class Diagnostics {
   /// `peer` waits, and so on, to the first that has not waited since `recently`. Where they wait in
   /// a circle: `peer`.
   int end_of_line(int peer, std::chrono::steady_clock::time_point recently) const;
-  /// The same, once the rank there has been asked, also on another host: takes a second at most.
+  /// end_of_line() once the rank there, also on another host, was asked: takes a second at most.
   int asked_end_of_line(int peer, std::chrono::steady_clock::time_point recently);
   /// "step 3 of its operation #12": the last one that rank `peer` has finished.
   std::string progress_text(int peer) const;
@@ -75,7 +75,7 @@ class Diagnostics {
   void tell(int rank);
   /// Asks, and waits for the answer for a second at most.
   void refresh(int rank);
-  /// The same of all ranks of other hosts, or of the first ones of many, for a moment at most.
+  /// Asks all ranks of other hosts, or the first ones of many, and waits for a moment at most.
   void refresh_others();
 
   /// True where the note was a question or an answer.

@@ -27,7 +27,7 @@ class HostTree {
   bool is_here(int rank) const { return of(rank) == own_; }
   std::uint64_t communicator() const { return members_.id(); }
   int ranks() const { return members_.size(); }
-  /// Its ranks, in order.
+  /// The communicator's ranks on a host, in order.
   std::span<const int> ranks_on(int host) const { return on_host_[static_cast<std::size_t>(host)]; }
   int first_rank(int host) const { return firsts_[static_cast<std::size_t>(host)]; }
   int member(int rank) const { return members_.member(rank); }
@@ -48,7 +48,7 @@ class HostTree {
 
   void tell(int host, std::uint32_t type, std::span<const std::byte> bytes) const;
   void tell_rank(int rank, std::uint32_t type, std::span<const std::byte> bytes) const;
-  /// The same, if this rank is connected with it.
+  /// tell_rank() where this rank is connected with that one; else nothing.
   void tell_connected(int rank, std::uint32_t type, std::span<const std::byte> bytes) const;
 
  private:

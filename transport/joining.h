@@ -64,7 +64,7 @@ class Joining {
   Network::Note decision() const { return {kDecision, word_bytes()}; }
   /// The decision, if there is one, to `host`.
   void tell_decision(int host) const;
-  /// The same to rank `rank`, if this one is connected with it.
+  /// Tells the decision to rank `rank`, if this one is connected with it.
   void tell_connected(int rank) const;
 
  private:

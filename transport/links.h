@@ -32,9 +32,9 @@ namespace tutti {
 /// Channels 0 to 254 belong to plans, the last one to send and recv.
 inline constexpr int kPlanChannels = 255;
 inline constexpr int kMessageChannel = kPlanChannels;
-/// Those of plans that have their connections in part 0: enough for all of ours.
+/// Channels of plans that have their connections in part 0: enough for all of ours.
 inline constexpr int kFirstChannels = 8;
-/// The others: 8 to 15 in part 1, 16 to 31 in 2, ... 128 to 255 in 5.
+/// The part of a channel: 8 to 15 are in part 1, 16 to 31 in 2, ... 128 to 255 in 5.
 constexpr std::size_t part_of(int channel) {
   if (channel == kMessageChannel) return 0;
   return static_cast<std::size_t>(

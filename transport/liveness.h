@@ -48,7 +48,7 @@ class Liveness final : PeerEvents {
   /// of the host, and looks which ranks of the host are dead (system calls). A dead process that
   /// had not left is a failure of the communicator, in which this rank was `doing` something.
   void check_peers(std::string_view doing);
-  /// The same, before the caller records another failure. Most other failures follow from a death:
+  /// check_peers() before the caller records another failure. Most failures follow from a death:
   /// another rank heard of it, gave up, and called something else. If that rank is on another host,
   /// the news of the death may come by another way than its messages, so this waits a moment for
   /// it.

@@ -44,7 +44,7 @@ class OtherHosts final : Network::Listener {
 
   /// Why nothing comes from `rank` any more; none: it is there, or has left.
   std::optional<std::string> why_lost(int rank) const;
-  /// Those that are lost to this host.
+  /// The ranks that are lost to this host.
   std::vector<int> lost();
   /// `rank`, of another host, is lost to this host from now on, with all of its host where it is
   /// cut off. That alone is no failure of the communicator.

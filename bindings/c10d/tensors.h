@@ -32,8 +32,8 @@ void check_written(const at::Tensor& output, const char* what);
 
 /// The tensor's elements in memory without gaps, in order, owned by `o`; a copy if necessary.
 at::Tensor input(Operation& o, const at::Tensor& tensor);
-/// The same for output: a copy goes back into the tensor in the end. `reads`: the operation also
-/// reads it.
+/// The tensor as input() for output: a copy goes back into it in the end. `reads`: the operation
+/// also reads it.
 at::Tensor output(Operation& o, const at::Tensor& tensor, bool reads);
 /// All elements of several tensors, one after the other.
 at::Tensor inputs(Operation& o, const std::vector<at::Tensor>& tensors, const char* what);

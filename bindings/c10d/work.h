@@ -21,7 +21,7 @@ float duration_of(const std::optional<float>& took);
 
 class Work final : public ::c10d::Work {
  public:
-  /// It is over after `parts` calls of end().
+  /// The work is over after `parts` calls of end().
   Work(Operation operation, int rank, std::uint64_t sequence, int parts,
        std::chrono::milliseconds timeout, std::shared_ptr<Ledger> ledger);
   ~Work() override;

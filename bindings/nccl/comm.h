@@ -70,7 +70,7 @@ ncclComm* new_handle(const Config& config, int rank, int size, int device);
 void free_handle(ncclComm& comm);
 /// Waits until no thread uses it.
 void wait_for_users(const ncclComm& comm);
-/// Both, for the user; throws Error(invalid_usage) if another thread has done so.
+/// As free_handle(), for the user; throws Error(invalid_usage) if another thread has done so.
 void destroy(ncclComm& comm);
 
 /// Throws Error(invalid_argument) for NULL and for a pointer that is not, or no longer, a

@@ -28,8 +28,8 @@ Config parse_config(const ncclConfig_t* given, const Config& inherited = {});
 /// TUTTI_CUDA_PROTOCOLS and TUTTI_CUDA_BLOCKS are not set, and with a long time to meet unless
 /// TUTTI_RENDEZVOUS_TIMEOUT is set: programs of NCCL make the id long before all ranks are ready.
 Options options_for(const Config& config);
-/// The same for the meeting place of the ranks, which may be on several hosts: at TUTTI_ADDRESS, or
-/// at the address by which others reach this host, by the interfaces of NCCL_SOCKET_IFNAME unless
+/// The meeting place of the ranks, which may be on several hosts: at TUTTI_ADDRESS, or at the
+/// address by which others reach this host, by the interfaces of NCCL_SOCKET_IFNAME unless
 /// TUTTI_SOCKET_IFNAME is set.
 MeetingPlace meeting_place_from_environment();
 

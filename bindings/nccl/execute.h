@@ -28,7 +28,7 @@ struct Task {
   std::shared_ptr<const std::vector<OneSidedCall>> one_sided{};  // instead of `call`
 };
 
-/// Whether it is on memory of the host, and runs as it is.
+/// Whether the call is on memory of the host, and runs as it is.
 bool is_simple(const Call& call);
 
 /// Whether the operation may run, as tutti::Communicator judges it, which run() asks too: for

@@ -43,7 +43,7 @@ class ContextParallelAttention {
   /// The place in the sequence of each of this rank's rows: int64 [rows].
   Tensor positions() const;
 
-  /// Its memory.
+  /// The engine, which has the memory.
   parallel::sequence::ContextParallelAttention& engine() { return *engine_; }
 
  private:

@@ -45,7 +45,7 @@ class DataParallel {
   /// parallel::DataParallel::finish(); it says how to go on after them, and after
   /// Error(invalid_usage) for a second backward of the same step.
   void backward(const Tensor& loss);
-  /// The same in two parts: torch's own backward, by whatever call, then the averages.
+  /// backward() in two parts: torch's own backward, by whatever call, then the averages.
   void finish();
 
   /// Whether the module's buffers become those of one rank after each step: the first rank with

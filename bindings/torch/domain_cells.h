@@ -15,7 +15,7 @@ namespace tutti::libtorch {
 
 using Sizes = std::vector<std::int64_t>;
 
-/// Those of a tensor with the samples and channels of `x` and the cells of `box`.
+/// The sizes of a tensor with the samples and channels of `x` and the cells of `box`.
 inline Sizes sizes_of(const Tensor& x, const parallel::domain::Box& box, std::int64_t channels) {
   Sizes sizes{x.size(0), channels};
   for (const parallel::domain::Range& r : box) sizes.push_back(r.size());

@@ -43,7 +43,7 @@ using MakeExpert = std::function<Expert(std::int64_t number)>;
 /// Linear, SiLU, Linear, with biases.
 MakeExpert feed_forward(std::int64_t width, std::int64_t hidden, at::ScalarType type = at::kFloat);
 
-/// The same on all ranks.
+/// The options of the mixture. The same on all ranks.
 struct MixtureOptions {
   bool renormalizes = false;  // a token's weights add up to 1; else they are its probabilities
   /// The auxiliary loss that keeps experts equally busy, times this, is a part of the loss: the

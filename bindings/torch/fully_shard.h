@@ -56,9 +56,9 @@ class FullyShard {
   /// axes outlive it.
   FullyShard(const parallel::ShardedAxes& axes, const std::vector<Unit>& units,
              const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});
-  /// The same, for all of `model`: throws Error(invalid_argument), with the name, for a trained
-  /// parameter in none of the units, as each rank would train it by itself. A last unit of the
-  /// model itself takes all remaining parameters.
+  /// Shards all of `model`: throws Error(invalid_argument), with the name, for a trained parameter
+  /// in none of the units, as each rank would train it by itself. A last unit of the model itself
+  /// takes all remaining parameters.
   FullyShard(const parallel::ShardedAxes& axes, const torch::nn::Module& model,
              const std::vector<Unit>& units,
              const parallel::Policy& policy = parallel::Policy::fsdp(), const Treat& treat = {});
@@ -77,7 +77,7 @@ class FullyShard {
   /// unless allow_unused(); then engine().discard_gradients() leaves the step out. A failure on one
   /// rank alone ends the operation on all.
   void backward(const Tensor& loss);
-  /// The same in parts: torch's own backward, by whatever call, then end_backward(), for each
+  /// backward() in parts: torch's own backward, by whatever call, then end_backward(), for each
   /// micro-batch; then, once, finish().
   void end_backward();
   void finish();

@@ -33,7 +33,7 @@ std::vector<NamedTensor> trained_parameters(const torch::nn::Module& module,
 /// Buffers, and parameters that are not trained.
 std::vector<NamedTensor> other_tensors(const torch::nn::Module& module);
 std::vector<NamedTensor> buffers(const torch::nn::Module& module);
-/// Those of its parameters that are not trained now.
+/// The module's parameters that are not trained now.
 std::vector<NamedTensor> frozen_parameters(const torch::nn::Module& module);
 /// Throws Error(invalid_usage), with the name, if one of them is trained now: each rank would train
 /// it by itself.
@@ -53,7 +53,7 @@ Tensor tensor_over(void* memory, at::IntArrayRef sizes, at::ScalarType type,
 /// text `why`.
 Tensor without_elements(at::IntArrayRef sizes, at::ScalarType type, const std::string& why,
                         c10::Device device = c10::kCPU);
-/// The same, keeping the memory.
+/// A tensor over `memory`, which it keeps.
 Tensor tensor_over(std::shared_ptr<void> memory, at::IntArrayRef sizes, at::ScalarType type,
                    c10::Device device = c10::kCPU);
 /// The text of an exception, for other ranks: torch's errors without their backtraces.

@@ -33,7 +33,7 @@ struct Fold {
   bool is_extra(int rank) const { return rank < 2 * extras && rank % 2 == 1; }
   /// Whether `rank` is a core that acts for the extra rank after it.
   bool has_extra(int rank) const { return rank < 2 * extras && rank % 2 == 0; }
-  /// Of a rank that is not extra.
+  /// The core of a rank that is not extra.
   int core_of(int rank) const { return rank < 2 * extras ? rank / 2 : rank - extras; }
   int rank_of(int core) const { return core < extras ? 2 * core : core + extras; }
   /// The blocks, one per rank, of the ranks for which these cores act.

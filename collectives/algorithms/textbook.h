@@ -10,18 +10,18 @@ namespace tutti::algorithm::textbook {
 Traffic nothing(const PlanRequest& request, int rank);
 /// One chunk (block, vector) for every other rank, and one from each.
 Traffic exchange(const PlanRequest& request, int rank);
-/// The same twice: reduce-scatter and all-gather.
+/// exchange() twice: reduce-scatter and all-gather.
 Traffic exchange_twice(const PlanRequest& request, int rank);
 /// Reads one chunk of every other rank.
 Traffic read_others(const PlanRequest& request, int rank);
-/// The same twice: reduce-scatter and all-gather.
+/// read_others() twice: reduce-scatter and all-gather.
 Traffic read_twice(const PlanRequest& request, int rank);
 /// Reads the root's block, in four chunks.
 Traffic read_pieces_of_root(const PlanRequest& request, int rank);
 /// One chunk from the root to each rank directly; and back.
 Traffic from_root(const PlanRequest& request, int rank);
 Traffic to_root(const PlanRequest& request, int rank);
-/// The same, but each receiver reads its chunk.
+/// Each rank reads one chunk of the root's memory; and the root one of each rank's.
 Traffic read_root(const PlanRequest& request, int rank);
 Traffic root_reads(const PlanRequest& request, int rank);
 /// Every rank writes one chunk to the root.
@@ -48,7 +48,7 @@ Traffic neighbours(const PlanRequest& request, int rank);
 Traffic groups_all_reduce(const PlanRequest& request, int rank);
 Traffic groups_reduce_scatter(const PlanRequest& request, int rank);
 Traffic groups_all_gather(const PlanRequest& request, int rank);
-/// The same in three pieces each.
+/// The traffic of `kWhole` in three pieces each.
 template <auto kWhole>
 Traffic in_three(const PlanRequest& request, int rank) {
   const Traffic whole = kWhole(request, rank);

@@ -48,8 +48,8 @@ struct Simulated {
 /// addresses other ranks' memory.
 Simulated simulate(const Cluster& cluster, const PartOf& part, const SimulateOptions& options);
 
-/// The same as a scenario (model/simulate.h): of those hosts that stand for all, which links each
-/// message takes, and how long it is on its way.
+/// A cluster's plan as a scenario (model/simulate.h): of those hosts that stand for all, which
+/// links each message takes, and how long it is on its way.
 struct ClusterScenario {
   struct OfWorker {
     int rank = 0, lane = 0;

@@ -43,14 +43,14 @@ class Chooser {
   void prepare(Findings& findings, int rank);
   /// All that are possible, for exactly these bytes, the best first.
   std::vector<Prediction> candidates(const Workload& workload);
-  /// Whether it can run on these hosts: its plan addresses no memory of another one. Remembered.
+  /// Whether its plan can run on these hosts, as it addresses no memory of another. Remembered.
   bool may_run(const Algorithm& algorithm);
   /// rounds_once() of its plan for this many ranks; remembered.
   bool rounds_once(const Algorithm& algorithm);
 
  private:
   struct Memory;
-  /// With the memory's lock held:
+  /// The choice; the caller holds the memory's lock.
   const Algorithm& choose(const Workload& workload, int size_class, Findings* findings);
   bool may_run_there(const Algorithm& algorithm);
   bool rounds_once_there(const Algorithm& algorithm);

@@ -32,7 +32,7 @@ class Domains {
 
   /// The domains of some of the ranks, which are numbered anew in this order.
   Domains among(std::span<const int> ranks) const;
-  /// The same, but within each the ranks are in the order that they have in `finer`.
+  /// These domains, within each of which the ranks are in the order that they have in `finer`.
   Domains refined(const Domains& finer) const;
 
   int count() const { return count_; }
@@ -68,8 +68,8 @@ inline Domains laid_out(const Domains& hosts, const Domains& caches) {
   return hosts.count() == 1 ? caches : hosts.refined(caches);
 }
 
-/// The same request, of ranks that are numbered by their places: with domains for groups, unless it
-/// says which, or they are none that the algorithm can have.
+/// `request` of ranks that are numbered by their places: with domains for groups, unless it says
+/// which, or they are none that the algorithm can have.
 PlanRequest placed(const Algorithm& algorithm, const PlanRequest& request, const Domains& domains);
 
 /// Rank `rank`'s part of `algorithm`'s plan, with its work divided by domains. A plan with messages
@@ -78,8 +78,8 @@ PlanRequest placed(const Algorithm& algorithm, const PlanRequest& request, const
 /// Algorithm::generate.
 RankPlan generate(const Algorithm& algorithm, const PlanRequest& request, int rank,
                   const Domains& domains);
-/// The same with an order of ranks for each lane: as many slices of the work, each done by the plan
-/// that its domains renumber. Throws also where the algorithm has no lanes (join_slices()).
+/// generate() with an order of ranks for each lane: as many slices of the work, each done by the
+/// plan that its domains renumber. Throws also where the algorithm has no lanes (join_slices()).
 RankPlan generate(const Algorithm& algorithm, const PlanRequest& request, int rank,
                   std::span<const Domains> lanes);
 /// Algorithm::textbook of such a part.

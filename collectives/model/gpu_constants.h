@@ -16,7 +16,7 @@ namespace tutti {
 /// each 4 bytes 4 of a flag. LL128: 8 bytes of flag with each 120. Copy: by copy engines, with all
 /// ranks meeting before and after.
 enum class GpuProtocol : std::uint8_t { ll, ll128, simple, copy };
-/// Those of kernels.
+/// The protocols of kernels.
 inline constexpr std::array kGpuProtocols{GpuProtocol::ll, GpuProtocol::ll128, GpuProtocol::simple};
 std::string_view name(GpuProtocol p);
 

@@ -12,10 +12,10 @@
 
 namespace tutti {
 
-/// Of all steps: by rank, lane, step.
+/// A value for each step: by rank, lane, step.
 template <class T>
 using OfSteps = std::vector<std::vector<std::vector<T>>>;
-/// In ns.
+/// The cost of each step, in ns.
 using StepCosts = OfSteps<double>;
 
 struct SimulationOptions {

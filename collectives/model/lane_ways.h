@@ -23,7 +23,7 @@ struct RowsOfRanks {
   std::vector<std::vector<int>> devices;  // ranks by the device that they are parts of
 };
 
-/// The same of GPUs on a graph. Rows are numbered in the order in which paths name links.
+/// The rows of GPUs on a graph, numbered in the order in which paths name links.
 struct RowsOfGraph {
   RowsOfRanks rows;
   std::vector<int> gpus, ports;  // nodes: those that are ranks
@@ -47,7 +47,7 @@ class LaneWays {
   Priced cheapest_ring(const std::vector<double>& prices, bool exact, Budget& budget);
   Priced cheapest_tree(const std::vector<double>& prices, Budget& budget) const;
   Load load_of_ring(const LaneOrder& order) const;
-  /// Of either shape.
+  /// The load of an order of either shape.
   Load load_of(const LaneOrder& order) const;
   double price_of(const Load& load, const std::vector<double>& prices) const;
 

@@ -73,9 +73,9 @@ double reduce_cost(const Machine& machine, DataType type);
 
 /// This machine's constants as far as its cache sizes tell them.
 Machine default_machine();
-/// Those of thread blocks instead of cores, by gpu_constants.h: messages of LL over NVLink. The
-/// rest is assumed, with an H200's memory. A message costs as much there as a MiB that is moved,
-/// where it is a KiB or two on CPUs.
+/// The constants of thread blocks instead of cores, by gpu_constants.h: messages of LL over NVLink.
+/// The rest is assumed, with an H200's memory. A message costs as much there as a MiB that is
+/// moved, where it is a KiB or two on CPUs.
 Machine gpu_machine();
 /// Model, cores and cache sizes: what a file is valid for. One line.
 std::string machine_name();

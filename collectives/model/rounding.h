@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-/// Whether it matters: results of this kind have fewer digits stored than when they are computed.
+/// Whether results of this kind have fewer digits when stored than when they are computed.
 constexpr bool rounds_when_stored(ReduceKind kind, DataType type) {
   return is_float(type) && size_of(type) < 4 && kind != ReduceKind::min && kind != ReduceKind::max;
 }

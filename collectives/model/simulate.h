@@ -16,7 +16,7 @@ namespace tutti {
 struct Scenario {
   static constexpr int kOwnCore = -1;
 
-  /// It does the next step of the first of its lanes that can go on.
+  /// A worker does the next step of the first of its lanes that can go on.
   struct Worker {
     std::uint32_t first_lane = 0, lanes = 1;
     int core = kOwnCore;  // that it has to itself, or shares: until it has to wait
@@ -28,8 +28,8 @@ struct Scenario {
   struct Lane {
     std::uint32_t begin = 0, end = 0;
   };
-  /// It takes a message of each source when it begins, and frees their slots when its work ends;
-  /// then it sends one to each of the others, `ends` from `first` on.
+  /// A step takes a message of each source when it begins, and frees their slots when its work
+  /// ends; then it sends one to each of the others, `ends` from `first` on.
   struct Step {
     std::uint32_t first = 0;
     std::uint16_t sources = 0, sends = 0;

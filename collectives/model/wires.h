@@ -34,7 +34,7 @@ class Wires {
   };
   /// When the next message goes from one wire to the other; infinite: none does.
   double next() const;
-  /// That message; messages pass in the order in which they leave, from whatever sender.
+  /// Takes the message that next() tells of. Messages pass in the order in which they leave.
   Arrival pass();
 
   /// What has come for a receiver that was idle since then, as far as it can be taken in by now.

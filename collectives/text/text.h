@@ -39,7 +39,7 @@ struct TextLimits {
 /// The whole plan. Throws Error(invalid_argument) if the algorithm's name is not one word of at
 /// most 64 letters, digits and _ - . (the reader could not read it).
 std::string to_text(const Plan& plan);
-/// The same, piece by piece: `write` gets the header, and then one rank's part at a time.
+/// Writes the plan piece by piece: `write` gets the header, then one rank's part at a time.
 void write_text(const PlanParts& plan, const std::function<void(std::string_view)>& write);
 /// The header and one rank's part, for a person who does not want the other 9,999.
 std::string to_text(const RankPlan& rank);

@@ -31,7 +31,7 @@ struct Ref {
 
   bool is_link() const { return input == kLink; }
   bool is_in() const { return input < kWritable; }
-  /// Whether it is in memory that a step may write. (Out of place, `in` has no locations.)
+  /// Whether the operand is memory that a step may write. (Out of place, `in` has no location.)
   bool has_location() const { return !is_link() && id != kNone; }
 };
 
@@ -99,10 +99,10 @@ class Network {
     return {refs.data() + s->first_ref, std::size_t{s->destinations} + s->sources};
   }
 
-  // For stories, which look the step up in the plan. Step `index` of lane `lane`:
-  /// in words;
+  // For stories, which look the step up in the plan.
+  /// Step `index` of lane `lane`, in words.
   std::string step_name(std::uint32_t lane, std::uint32_t index) const;
-  /// its operand `i`, destinations first.
+  /// Operand `i` of that step, destinations first.
   Operand operand(std::uint32_t lane, std::uint32_t index, std::size_t i) const;
 
   const PlanHeader& header() const { return plan.header; }

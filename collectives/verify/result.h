@@ -37,7 +37,7 @@ class SymbolicRun {
   void check_sum(int rank, std::uint32_t chunk, Value v) const;
   /// Of a sum that is right; of a compressed plan.
   void check_is_in_8_bits(int rank, std::uint32_t chunk, Value v) const;
-  /// Of a sum that is right.
+  /// Checks the order of a sum that is right.
   void check_is_canonical(int rank, std::uint32_t chunk, Value v) const;
 
   const Network& net_;

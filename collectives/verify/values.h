@@ -45,8 +45,8 @@ class Values {
 
   /// What of it a compressed link or tmp carries.
   Value compressed(Value v);
-  /// Whether it is one sum of all ranks' inputs, each compressed once, in the order of the ranks;
-  /// and whether it is such a sum, compressed once.
+  /// Whether a value is one sum of all ranks' inputs, each compressed once, in the order of the
+  /// ranks; and whether it is such a sum, compressed once.
   bool is_sum_of_8_bits(Value v) const;
   bool is_sum_in_8_bits(Value v) const;
 

@@ -198,7 +198,7 @@ TUTTI_HD bool move_plain_words(Block& block, const Target* to, std::uint32_t des
   return true;
 }
 
-/// The same, of any number of sources that a plain move may have.
+/// Combines any number of sources that a plain move may have.
 template <class E, class Block, class Wait>
 TUTTI_HD bool move_plain_words(Block& block, const Target* to, std::uint32_t destinations,
                                std::uint32_t sources, std::uint32_t bytes, const Wait& wait) {

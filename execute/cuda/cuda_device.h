@@ -71,7 +71,7 @@ class CudaDevice : public Device {
   void give_back(const Unused& unused) noexcept;
   /// Memory of that size, or null.
   void* reuse(std::size_t bytes);
-  /// With the mutex.
+  /// Whether nothing is under way. The caller holds the mutex.
   bool is_idle() const;
   void forget_unnoted(Stream stream);
   static void free(const Unused& unused) noexcept;

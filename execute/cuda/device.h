@@ -78,7 +78,7 @@ class Device : public EngineDevice {
     whole_lines,  // and a warp's 128-byte stores stay whole on the way (LL128)
   };
   virtual Reach reach(const Identity& other) = 0;
-  /// Whether they can address memory of such a device, which may be anybody's allocation.
+  /// Whether kernels can address memory of such a device, which may be anybody's allocation.
   virtual bool can_address(const std::byte* memory) = 0;
   /// The allocation that `memory` lies in, which may be anybody's, or be gone. Also while a stream
   /// of this thread is captured. From any thread.

@@ -329,7 +329,7 @@ class Widened {
   Wide value_[kElements];
 };
 
-/// The same for integers of a byte: four in a register, which wrap each by itself.
+/// Sums of integers of a byte: four in a register, which wrap each by itself.
 template <int kBytes>
 class Widened<Element<DataType::uint8>, kBytes> {
   using T = std::uint8_t;

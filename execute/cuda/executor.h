@@ -52,7 +52,7 @@ struct DeviceBinding {
   std::uint64_t signature = 0;      // what all ranks must agree on, hashed
   /// Where the buffers lie for the other ranks' kernels; window 0: their addresses are valid there.
   WindowOffset in_window, out_window;
-  /// The same of this rank's tmp, which lies wherever the executor has put it; none: its address.
+  /// Where this rank's tmp lies, which the executor has put anywhere; none: its address.
   std::function<WindowOffset(const std::byte* tmp, std::size_t bytes)> tmp_window;
   // Limits of the executor's own choice; the same on all ranks.
   Protocols protocols;
@@ -104,9 +104,9 @@ class Executor {
   /// Binds a call and uploads its plan, if it is new. Throws Error(invalid_argument) where the plan
   /// does not fit the device.
   RankLaunch prepare(const DeviceBinding& binding, Stream stream);
-  /// The same for sends and receives that are in flight together. They need message channels, and
-  /// connections to their peers alone.
-  /// `shares`: of this rank's blocks, the launch may have this part.
+  /// Prepares sends and receives that are in flight together. They need message channels, and
+  /// connections to their peers alone. `shares`: of this rank's blocks, the launch may have this
+  /// part.
   RankLaunch prepare(std::span<const DeviceMessage> messages, Stream stream,
                      std::uint32_t shares = 1);
 

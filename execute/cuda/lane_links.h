@@ -174,7 +174,7 @@ class LaneLinks {
 
   // --- Waiting -----------------------------------------------------------------------------------
 
-  /// Of one wait.
+  /// What one wait has done so far.
   struct Wait {
     std::uint32_t looks = 0;
     Patience patience = 0;

@@ -197,9 +197,8 @@ TUTTI_HD void store_16(std::byte* p, Pair v) {
 #endif
 }
 
-/// The same number, but the compiler does not know that it is the same. So it computes the values
-/// that follow from the number where they are used, and does not keep them in registers from
-/// before.
+/// The number x, but the compiler does not know that it is x. So it computes the values that follow
+/// from the number where they are used, and does not keep them in registers from before.
 TUTTI_HD std::uint32_t here(std::uint32_t x) {
 #if TUTTI_ON_DEVICE
   asm volatile("" : "+r"(x));
@@ -207,7 +206,7 @@ TUTTI_HD std::uint32_t here(std::uint32_t x) {
   return x;
 }
 
-/// Of a number that is not 0.
+/// The lowest bit that is set, of a number that is not 0.
 TUTTI_HD int lowest_bit(std::uint32_t bits) {
 #if TUTTI_ON_DEVICE
   return __ffs(static_cast<int>(bits)) - 1;

@@ -25,7 +25,7 @@ enum class Protocol : std::uint32_t { simple, ll, ll128 };
 TUTTI_HD std::uint32_t message_unit(Protocol p) {
   return p == Protocol::simple ? 16 : p == Protocol::ll ? 8 : 240;
 }
-/// And how many bytes of the slot they take.
+/// Bytes of the slot that message_unit() bytes of data take.
 TUTTI_HD std::uint32_t wire_unit(Protocol p) {
   return p == Protocol::simple ? 16 : p == Protocol::ll ? 16 : 256;
 }

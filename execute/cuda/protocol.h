@@ -12,7 +12,7 @@
 
 namespace tutti::device {
 
-/// Some of them.
+/// A set of protocols.
 struct Protocols {
   bool simple = true, ll = true, ll128 = true;
 
@@ -51,7 +51,7 @@ struct Choice {
 
 /// Throws Error(invalid_argument) where the plan does not fit the segment or the device.
 Choice choose(const PlanHeader& plan, const Traits& traits, const SegmentShape& shape);
-/// The same with a given protocol (for tests).
+/// The choice where the protocol is given (for tests).
 Choice choose(const PlanHeader& plan, const Traits& traits, const SegmentShape& shape,
               Protocol protocol, std::uint32_t copies);
 

@@ -26,7 +26,7 @@ inline constexpr std::uint32_t kMostBlocks = 256;  // of one rank in one operati
 inline constexpr std::uint32_t kMostSlots = 16;
 inline constexpr std::uint32_t kMostWindows = 1024;  // of one rank, known to another; 0 is none
 
-/// Of a rank, alone on its line.
+/// What a rank says of itself, alone on its line.
 struct State {
   std::uint64_t operation;     // finished so far
   std::uint64_t arrived;       // blocks that have finished the operation at hand
@@ -50,7 +50,7 @@ struct PeerBuffers {
   std::uint64_t reserved;
 };
 
-/// The same on all ranks of a communicator.
+/// The shape of a segment, which all ranks of a communicator have in common.
 struct SegmentShape {
   std::uint32_t ranks = 1;
   std::uint32_t channels = 1;          // of plans

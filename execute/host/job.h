@@ -66,7 +66,7 @@ using Wanted = std::span<const std::atomic<int>* const>;
 /// Throws Error after the first failure, which every rank of that communicator can read by then.
 /// Changes the order of `jobs`.
 std::span<Job*> run_unless_wanted(std::span<Job*> jobs, Wanted wanted);
-/// The same for one job of one call, which has not been started; true: it is over.
+/// run_unless_wanted() for a job of one call that has not been started; true: it is over.
 bool run_unless_wanted(Job& job, const Binding& binding, Wanted wanted);
 
 /// Runs the jobs of `source` side by side until there are none; those that come meanwhile begin at

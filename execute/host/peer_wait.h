@@ -36,7 +36,7 @@ struct Standstill {
   bool reported = false;
   bool excused = false;  // from the time for which this process was stopped
 
-  /// Whether it is time to look around; `seldom`: so many times less often. `timeout`: of the wait.
+  /// Whether a look around is due; `seldom`: so many times less often. `timeout`: of the wait.
   bool is_due(Time now, std::chrono::nanoseconds timeout, int seldom = 1);
 };
 

@@ -17,7 +17,7 @@ namespace tutti::parallel {
 /// failed.
 std::optional<Error> gravest_error(Axis& axis, const std::function<void()>& body);
 
-/// The same; throws the error.
+/// Runs `body` on all ranks, and throws the gravest_error().
 void on_all_ranks(Axis& axis, const std::function<void()>& body);
 
 /// check_whole() of the parts of all ranks together, of which each passes some; throws its error on

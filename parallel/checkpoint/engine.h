@@ -31,7 +31,7 @@ struct ParameterPlace {
 /// elements of the place from `begin` on, of this type.
 std::vector<TensorPart> state_parts(const ParameterPlace& place, DataType type, std::size_t begin,
                                     std::size_t count, void* value, std::span<void* const> states);
-/// And "NAME.steps": one number for the whole parameter, which the rank with its first element
+/// The part "NAME.steps": one number for the whole parameter, which the rank with its first element
 /// saves. (No number if ranks divide a parameter without elements: nobody has the first part.)
 TensorPart steps_part(const ParameterPlace& place, std::uint64_t* steps);
 

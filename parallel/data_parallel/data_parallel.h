@@ -53,7 +53,7 @@ class DataParallel {
   const Parameter& parameter(std::size_t i) const { return parameters_[i]; }
   /// The place of gradient i from one finish() to the next, and of its average after finish().
   void* gradient(std::size_t i) const { return flat_->data() + layout_.offset_of[i]; }
-  /// The same, with shared ownership of the memory: it outlives the engine.
+  /// gradient(i) with shared ownership of the memory: it outlives the engine.
   std::shared_ptr<void> kept_gradient(std::size_t i) const { return {flat_, gradient(i)}; }
   /// All gradients become 0.
   void zero();

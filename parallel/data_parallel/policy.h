@@ -52,7 +52,7 @@ struct OwnReduction {
   std::function<std::unique_ptr<Reduction>(std::span<const Parameter>, MemoryPool&)> make;
 };
 
-/// The same on all ranks.
+/// How the engine communicates. The same on all ranks.
 struct DataParallelPolicy {
   std::size_t bucket_bytes = 25u << 20;
   std::size_t first_bucket_bytes = 1u << 20;  // of the first bucket that becomes ready

@@ -32,7 +32,7 @@ class BoxRuns {
   /// `part` lies in the block's box.
   BoxRuns(const BlockMemory& memory, const Box& part);
 
-  /// Whether it is one run, which needs no packing.
+  /// Whether the part is one run, which needs no packing.
   bool contiguous() const { return levels_.empty(); }
   /// The offset of the first byte.
   std::size_t offset() const { return offset_; }
@@ -69,10 +69,10 @@ class BoxRuns {
   /// level, whose others follow at distances.
   template <class Use>
   void each_level(const Use& use) const;
-  /// The same for each run.
+  /// Calls `use` for each run.
   template <class Use>
   void each_run(const Use& use) const;
-  /// The same, with the bytes of a run: use.operator()<kBytes>(...), 0 if they are run_.
+  /// Calls `use` with the bytes of a run: use.operator()<kBytes>(...), 0 if they are run_.
   template <class Use>
   void each_sized_run(const Use& use) const;
 

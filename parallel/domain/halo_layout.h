@@ -82,7 +82,7 @@ class HaloLayout {
   Box reads(const Box& outputs) const;
   /// The output cells of a rank that read own cells, and cells beyond edges of zeros, alone.
   Box interior(int rank) const;
-  /// The other ones.
+  /// The output cells of a rank that are not in interior().
   std::vector<Box> border(int rank) const;
 
   /// The messages to `rank`, by dimension, and from the lowest cells to the highest. Parts of an

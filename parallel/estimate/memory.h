@@ -27,7 +27,7 @@ MemoryByKind engine_memory(const Mix& mix, const std::vector<HeldUnit>& units);
 /// way as there are stages. Attention keeps no scores (as FlashAttention does).
 MemoryByKind memory(const Mix& mix, const Model& model, int stage);
 
-/// Of the stage that has the most.
+/// The memory of the stage that has the most.
 MemoryByKind most_memory(const Mix& mix, const Model& model);
 
 }  // namespace tutti::parallel::estimate

@@ -60,7 +60,7 @@ struct HeldUnit {
   std::size_t times = 1;
   int uses = 1;  // of each, in a micro-batch's forward
 };
-/// Those of a rank of this stage; without experts that other ranks have.
+/// The units of a rank of this stage; without experts that other ranks have.
 std::vector<HeldUnit> units_of(const Mix& mix, const Model& model, int stage);
 /// If ranks divide the experts: a unit for each block, with this rank's. With these, `mix` is that
 /// of the ranks that have the same ones, of_experts().

@@ -50,13 +50,13 @@ struct Model {
   Part expert{};            // one of them; what it keeps is that of a row
 
   std::size_t parameters() const;
-  /// Those with which one token computes, of a block.
+  /// Parameters of a block with which one token computes.
   std::size_t active_of_block() const { return block.count() + top_k_of() * expert.count(); }
   std::size_t top_k_of() const { return experts == 0 ? 0 : top_k; }
   /// Multiplications and additions of a token's forward, with attention (causal) to `sequence`
   /// tokens.
   double forward_flops(std::size_t sequence) const;
-  /// Those of the attention alone, without its matrices.
+  /// Operations of the attention alone, without its matrices.
   double attention_flops(std::size_t sequence) const;
 };
 

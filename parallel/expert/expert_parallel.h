@@ -41,7 +41,7 @@ class InFlight;
 
 namespace tutti::parallel::expert {
 
-/// The same on all ranks.
+/// The layer's sizes. The same on all ranks.
 struct ExpertShape {
   std::string name{};
   std::size_t experts = 0;            // of all ranks: a multiple of the ranks
@@ -50,7 +50,7 @@ struct ExpertShape {
   std::size_t top_k = 1;
 };
 
-/// The same on all ranks.
+/// The options of the layer. The same on all ranks.
 struct ExpertOptions {
   /// An expert takes at most capacity_factor x tokens x top_k / experts rows of a rank, rounded up,
   /// and at least one. None: it takes all.

@@ -40,7 +40,7 @@ class Optimizer {
   /// middle would leave some parameters updated and others not.
   virtual void check_options() const {}
   void update(const Slice& slice) const;
-  /// The same on memory of a GPU: puts kernels on `stream` (a cudaStream_t), and does not wait.
+  /// update() on memory of a GPU: puts kernels on `stream` (a cudaStream_t), and does not wait.
   /// Throws Error(invalid_usage): a subclass that has kernels overrides it.
   virtual void update_on_gpu(const Slice& slice, void* stream) const;
 

@@ -47,7 +47,7 @@ struct Stages {
   std::function<void(int stage, int micro_batch)> backward_weights;
 };
 
-/// Of one rank, of all steps so far.
+/// What one rank has done in all steps so far.
 struct Statistics {
   struct Count {
     std::uint64_t messages = 0, bytes = 0;

@@ -18,7 +18,7 @@ struct StageMessage {
   bool local() const { return sender.rank == receiver.rank; }
 };
 
-/// From a stage to a neighbour.
+/// A link from a stage to a neighbour.
 struct StageLink {
   int from = 0;               // stage
   int to = 0;                 // stage: from + 1 for activations, from - 1 for gradients

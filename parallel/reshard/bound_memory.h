@@ -31,7 +31,7 @@ class BoundMemory {
   /// The memory of a rank that this one can address.
   Memory of(int rank) const;
 
-  /// Collective.
+  /// Closes the windows. Collective.
   void close();
 
  private:

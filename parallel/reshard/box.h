@@ -40,7 +40,7 @@ class Box {
   /// Of a box within a shape that Layout::check() accepts, it fits into the number.
   std::uint64_t elements() const;
   bool empty() const { return elements() == 0; }
-  /// Whether it has all elements of `inner`, which has as many dimensions.
+  /// Whether the box has all elements of `inner`, which has as many dimensions.
   bool contains(const Box& inner) const;
   bool operator==(const Box& other) const;
 
@@ -51,7 +51,7 @@ class Box {
 
 /// The common elements of two boxes of one tensor; with none it is empty().
 Box intersection(const Box& a, const Box& b);
-/// Whether they have one.
+/// Whether two boxes of one tensor have an element in common.
 bool overlap(const Box& a, const Box& b);
 /// `outer` without the elements of `inner`: boxes that have no element in common.
 std::vector<Box> without(const Box& outer, const Box& inner);
@@ -60,7 +60,7 @@ std::string text_of(const Box& box);
 
 /// Distances in memory between neighbours in each dimension, in elements.
 using Strides = std::array<std::uint64_t, kMostDimensions>;
-/// Those of a box that lies packed in memory, the last dimension innermost.
+/// The strides of a box that lies packed in memory, the last dimension innermost.
 Strides packed_strides(const Box& box);
 
 }  // namespace tutti::parallel::reshard

@@ -21,7 +21,7 @@ class Buffers {
 
   /// By buffer of the layout; null: the rank does not have it.
   std::span<void* const> pointers() const { return pointers_; }
-  /// The same as sources.
+  /// The pointers() as sources.
   std::span<const void* const> sources() const { return sources_; }
   std::size_t bytes() const { return bytes_; }
 

@@ -23,7 +23,7 @@ using TargetPlace = PlaceOf<std::byte>;
 /// `from` and `to` do not overlap. The types are the same one, or floats.
 void copy_box(const Box& box, const SourcePlace& from, const TargetPlace& to);
 
-/// Whether it lies in one run, in row-major order.
+/// Whether the box lies in one run, in row-major order.
 bool is_run(const Box& box, const Strides& strides);
 
 }  // namespace tutti::parallel::reshard

@@ -66,7 +66,7 @@ class Coder {
   virtual bool wants_present() const { return false; }
 };
 
-/// The same on all ranks, but for `coder`, which all have or none.
+/// How weights are moved. The same on all ranks, but for `coder`, which all have or none.
 struct ReshardOptions {
   std::uint64_t message_bytes = 4u << 20;        // as PlanOptions
   std::uint64_t host_message_bytes = 16u << 20;  // as PlanOptions
@@ -102,7 +102,7 @@ class Transfer {
   bool ready() const;
   /// Blocks until the run is over; throws its error. A second time: nothing.
   void wait();
-  /// The same with a limit: false if it is not over by then.
+  /// Waits as wait() does, at most so long: false if the run is not over by then.
   bool wait_for(std::chrono::nanoseconds longest);
 
  private:
@@ -134,15 +134,15 @@ class Reshard {
   /// sources directly. Buffers that follow each other in one allocation are cheapest (Buffers,
   /// buffers.h).
   void bind(Sources sources, Destinations destinations);
-  /// Collective.
+  /// Ends bind(). Collective.
   void unbind();
 
   /// Collective: moves the weights. Throws Error(invalid_argument), on all ranks, if a rank's
   /// pointer is missing.
   void run(Sources sources, Destinations destinations);
-  /// The same with the memory of bind(); throws Error(invalid_usage) without it.
+  /// A run with the memory of bind(); throws Error(invalid_usage) without it.
   void run();
-  /// The same without waiting: a thread of the Reshard moves them. The spans are copied; the memory
+  /// A run that a thread of the Reshard makes, without waiting. The spans are copied; the memory
   /// belongs to the run until it is over. One run at a time: a second start() waits for the first.
   Transfer start(Sources sources, Destinations destinations);
   Transfer start();

@@ -40,7 +40,7 @@ struct AttentionAxes {
   Axis* keys = nullptr;
 };
 
-/// Of the whole, on all ranks together.
+/// The shape of the whole attention, of all ranks together.
 struct AttentionShape {
   std::string name;
   std::size_t sequence = 0;  // positions

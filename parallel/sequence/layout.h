@@ -42,8 +42,8 @@ struct SequenceLayout {
 
   /// The work of this rank with the keys of `owner`: at most one part.
   std::vector<Part> parts(int owner) const;
-  /// The same with the rank's own keys, in two halves: `early` while the first keys of others come,
-  /// `late` while the gradients of its own keys come home.
+  /// The parts with the rank's own keys, in two halves: `early` while the first keys of others
+  /// come, `late` while the gradients of its own keys come home.
   std::vector<Part> early() const;
   std::vector<Part> late() const;
   /// The work with the keys of all ranks, gathered in the order of the sequence.

@@ -13,7 +13,7 @@ class Gathering {
 
   /// Starts to gather all of the unit's parameters, unless they are here or on their way.
   void start(UnitState& u);
-  /// They are here.
+  /// Waits until the unit's parameters are here.
   void wait(UnitState& u);
   /// Stage 3: they are no longer here.
   void release(UnitState& u);

@@ -41,9 +41,9 @@
 
 namespace tutti::parallel {
 
-/// Its cost. The axes count the traffic (Axis::traffic()): parameters as all_gather, gradients as
-/// reduce_scatter, and among replicas as all_reduce. The agreements of the ranks count as
-/// all_reduce too.
+/// What the engine has cost. The axes count the traffic (Axis::traffic()): parameters as
+/// all_gather, gradients as reduce_scatter, and among replicas as all_reduce. The agreements of the
+/// ranks count as all_reduce too.
 struct ShardedStatistics {
   // Elements: declared; gathered, with the padding that makes blocks equal; in memory, with the
   // padding that aligns them.
@@ -132,7 +132,7 @@ class ShardedDataParallel {
   /// Scales the gradients, in the step that follows, so that their norm is at most `most`. Returns
   /// the norm before; if that is not finite, call discard_gradients() instead of step().
   double clip_gradients(double most, std::span<Axis* const> also = {});
-  /// The same, where the norm is `norm`: of this engine's gradients and of others.
+  /// Clips where the norm is `norm`: of this engine's gradients and of others.
   void clip_gradients(double most, double norm);
   /// Leaves units without a backward since the last step unchanged.
   void step(const Optimizer& optimizer);

@@ -35,7 +35,7 @@ void gather_rows(
 void reduce_rows(Axis& axis, const Rows& rows, void* out, InFlight& in_flight,
                  const std::function<void(void* rows, std::size_t first, std::size_t count)>& make);
 
-/// The same, and their reduce-scatter: `out` gets this rank's slice. `buffer` has space for all.
+/// Makes rows and reduce-scatters them: `out` gets this rank's slice. `buffer` has space for all.
 void reduce_scatter_rows(
     Axis& axis, const Rows& rows, void* out, std::byte* buffer, InFlight& in_flight,
     const std::function<void(void* rows, std::size_t first, std::size_t count)>& make);

@@ -24,8 +24,8 @@ class Pace {
     const double now = static_cast<double>(time.count()) / static_cast<double>(bytes);
     ns_ = known() ? (3 * ns_ + now) / 4 : now;
   }
-  /// Whether it takes less time than `other`. What is not known is tried, and what is slower is
-  /// tried again now and then.
+  /// Whether this one takes less time than `other`. What is not known is tried, and what is slower
+  /// is tried again now and then.
   bool keeps_up_with(const Pace& other) {
     return !known() || !other.known() || ns_ < other.ns_ || ++refused_ % 16 == 0;
   }

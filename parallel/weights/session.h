@@ -53,7 +53,7 @@ class Session {
   void end(std::string_view reason, const std::optional<Error>& death = {});
   /// The failure that the next call would throw.
   std::optional<Error> error() const { return joint_.error(); }
-  /// The same error, which names the culprit's job and its rank there; rank() is that rank. An
+  /// `error`, which then names the culprit's job and its rank there; rank() is that rank. An
   /// `aborted` after a death that another rank has heard of is that death.
   Error named(const Error& error) const;
 

@@ -115,7 +115,7 @@ TEST_F(DeviceFaults, WhatIsRefused) {
   const auto run = [&] { all[0].run(call, stream(0)); };
   owner_of_all = -1;
   EXPECT_EQ(refusal(run, ErrorCode::invalid_argument),
-            "all_reduce on GPU memory: the input is host memory");
+            "all_reduce on GPU memory: the input is host memory; call without a stream");
   owner_of_all = 0;
   call.count = SIZE_MAX / 2;
   refusal(run, ErrorCode::invalid_argument);

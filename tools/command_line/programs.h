@@ -48,7 +48,7 @@ std::filesystem::path tools_folder();
 /// That of `tutti name`. It may be missing.
 std::filesystem::path tool_path(std::string_view name);
 
-/// Whether it is a program that this process may start.
+/// Whether `path` is a program that this process may start.
 bool is_program(const std::filesystem::path& path);
 
 /// A tool whose program is missing: what builds it, in a sentence for the user.

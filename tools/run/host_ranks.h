@@ -45,7 +45,7 @@ class HostRanks {
   /// early, with the message not_started, where one cannot start. The ranks get the port and the
   /// address of PyTorch's store, if there is a port.
   void start(int store_port, const std::string& store_address);
-  /// Whether it was one of the ranks.
+  /// A process has ended. Whether `pid` was one of the ranks.
   bool note_end(pid_t pid, int status);
   /// The commands input, signal, taken, unread, start_rank, word and no_more.
   void obey(const Message& command);

@@ -33,7 +33,7 @@ std::vector<JobHost> hosts_of_allocation();
 /// are more ranks than slots.
 std::vector<HostShare> share_ranks(const std::vector<JobHost>& hosts, int ranks);
 
-/// Whether it is a name or an address of this host. Of a name that begins as this host's own does,
+/// Whether `name` is a name or an address of this host. Of a name that begins as the own one does,
 /// and goes on differently, the resolver knows whether it stands for an address of this host; one
 /// that it does not know is another host's.
 bool is_this_host(const std::string& name);

@@ -19,7 +19,7 @@ class Cuda {
  public:
   // --- GPUs ---
 
-  /// Those that this process can use; 0 where there are none: `why`, in words. Starts CUDA.
+  /// GPUs that this process can use; 0 where there are none: `why`, in words. Starts CUDA.
   virtual int count(std::string& why) const = 0;
   /// The calling thread's.
   virtual int current() const = 0;
@@ -39,7 +39,7 @@ class Cuda {
   virtual void free(void* memory) const noexcept = 0;
   /// Waits for the GPU.
   virtual void zero(void* memory, std::size_t bytes) const = 0;
-  /// By all programs.
+  /// Memory of the GPU that all programs together use.
   virtual std::size_t bytes_in_use() const = 0;
   /// A copy of GPU memory for work that comes on `stream`. It is made, used and freed in the order
   /// of that stream; the stream may be captured.

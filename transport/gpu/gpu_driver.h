@@ -15,13 +15,13 @@ void* gpu_driver();
 /// CUDA's ordinal of the GPU whose memory (or managed memory) this is; -1: the host's, also where
 /// there is no driver.
 int gpu_of(const void* pointer);
-/// Whether it is memory of the host that CUDA has pinned: copies from there take their time.
+/// Whether the memory is the host's, pinned by CUDA: copies from there take their time.
 bool is_pinned(const void* pointer);
 
 /// CUDA's ordinal of the calling thread's GPU; -1 where this process has not started CUDA, or there
 /// is none.
 int current_gpu();
-/// That of the thread's own context of CUDA; -1 where it has none.
+/// The GPU of the thread's own context of CUDA; -1 where it has none.
 int gpu_of_thread();
 
 /// The PCI address of one, "0000:3b:00.0"; "" where there is none, or this process has not started

@@ -254,7 +254,7 @@ class Sender {
     if (taken_ < view_.shape.cells()) return find_place();
     return is_done(cursor_.begun() - in_turn_);
   }
-  /// The same while there are fresh cells. Writes the next cell's entry in the map.
+  /// has_cell() while there are fresh cells. Writes the next cell's entry in the map.
   bool find_place();
   /// The next message begins a cell: of the fresh ones one less is left, or messages go round one
   /// more from now on.
@@ -336,8 +336,8 @@ class Receiver {
 
  private:
   const SlotHeader& header() const { return view_.headers[index_]; }
-  /// Those of SlotHeader::bytes. Without a connection back no cell ends early, and so long a
-  /// message is refused.
+  /// The bits of SlotHeader::bytes that hold the length. Without a connection back no cell ends
+  /// early, and so long a message is refused.
   std::uint32_t length_bits() const {
     return view_.data_back != nullptr ? ~SlotHeader::kEndsCell : ~std::uint32_t{0};
   }

@@ -21,7 +21,7 @@ namespace tutti {
 class HostBoard {
  public:
   static constexpr char kLabel[] = "tutti-host";
-  /// Of a board for so many ranks.
+  /// The bytes of a board for so many ranks.
   static std::size_t bytes(std::size_t ranks) {
     return sizeof(Head) + ranks * (sizeof(LifeWord) + sizeof(Refusals));
   }

@@ -141,17 +141,17 @@ class HostPeers : WindowObserver {
   std::shared_ptr<SharedMemory> receive(int peer, std::uint64_t key, std::size_t bytes,
                                         std::size_t mapped, Deadline deadline);
 
-  /// The same for any descriptor, between processes; the sender keeps its own.
+  /// Sends any descriptor, between processes; the sender keeps its own. receive() is its end.
   void send(int peer, std::uint64_t key, const FileDescriptor& descriptor);
   FileDescriptor receive(int peer, std::uint64_t key, Deadline deadline);
 
   /// Tells the peers of this host that this rank will not join communicator `id`, because peer
   /// `because_of` is gone (-1: for other reasons), so that they do not wait for it.
   void refuse(std::uint64_t id, int because_of);
-  /// The same for the newest meeting, whose communicator does not come about. Where the ranks have
-  /// not met (meet()), callers at listen()'s address are turned away. Those that have not met this
-  /// rank yet never will: both go back to what they shared before. `because_of`: the identity of
-  /// the rank that is gone (0: other reasons).
+  /// Tells so the peers of the newest meeting, whose communicator does not come about. Where they
+  /// have not met (meet()), callers at listen()'s address are turned away. Those that have not met
+  /// this rank yet never will: both go back to what they shared before. `because_of`: the identity
+  /// of the rank that is gone (0: other reasons).
   void give_up(std::uint64_t id, std::uint64_t because_of);
   /// The peer because of which `peer` has (-1: for other reasons, or one that is not known here);
   /// none where it has not, or where that has not come yet.
@@ -261,7 +261,7 @@ class HostPeers : WindowObserver {
       if (newest > LifeWord::State::absent) return newest;
       return before.state() == LifeWord::State::ended ? LifeWord::State::ended : newest;
     }
-    /// Whether it has left or ended, as far as this rank can know.
+    /// Whether the peer has left or ended, as far as this rank can know.
     bool is_gone() const { return has_ended || tutti::is_gone(state()); }
   };
   /// A process that has called, and has not named itself yet, or is not known yet.
@@ -284,7 +284,7 @@ class HostPeers : WindowObserver {
   void undo(std::span<const int> here, std::span<const int> added);
   int add(const HostPeerAddress& address, int job_rank);
   void drop(int number);
-  /// It has come to a meeting, so it lives.
+  /// The peer has come to a meeting, so it lives.
   void renew(Peer& peer);
   /// Goes by the meeting before again, as the newest one was not held with `peer`.
   void go_back(Peer& peer);

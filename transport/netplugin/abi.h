@@ -57,7 +57,7 @@ struct Table {
   Untyped set_attributes;
 };
 
-/// Of a device, in version 8.
+/// The properties of a device, in version 8.
 struct Properties8 {
   char* name;
   char* pci_path;
@@ -73,7 +73,7 @@ struct Properties8 {
   int offload_version;
 };
 
-/// The same later. From version 12 on a device may be made of more (`Parts`). What follows
+/// Properties from version 9 on. From 12 on a device may be made of more (`Parts`). What follows
 /// `most_collective_bytes` is written in part: by version 11 the first number, by 12 all three.
 template <int Parts>
 struct Properties9 {

@@ -194,8 +194,8 @@ class Endpoint {
 
   /// Where abilities().cancels: payloads in this memory are copied, as far as they are not sent.
   virtual void take_back(const std::byte* /*begin*/, const std::byte* /*end*/) {}
-  /// The same for arriving messages: the missing rest of the messages of `link` that are under way
-  /// goes to where Sink::on_header() says now.
+  /// Where abilities().cancels: the missing rest of the messages of `link` that are under way goes
+  /// to where Sink::on_header() says now.
   virtual void redirect(std::uint32_t /*link*/) {}
 
   /// Two at most; -1: none.

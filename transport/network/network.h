@@ -117,7 +117,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void refuse(std::uint64_t communicator, int because_of);
   void tell(int member, std::uint64_t communicator, std::uint32_t type,
             std::span<const std::byte> bytes);
-  /// The same, if there is a connection to that peer.
+  /// Tells a note, if there is a connection to that peer.
   void tell_connected(int member, std::uint64_t communicator, std::uint32_t type,
                       std::span<const std::byte> bytes);
 
@@ -129,7 +129,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     Departure how;
     std::string why;
   };
-  /// Those from which nothing more will come, as far as this rank has heard.
+  /// The peers from which nothing more will come, as far as this rank has heard.
   std::map<int, Gone> gone();
   /// Whether nothing more will come from `member`, also where only the kernel has heard yet that it
   /// has hung up.
@@ -188,7 +188,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   bool cannot_accept() override { return !accepting_ && waiting_room_->is_in_trouble(); }
 
   // network_requests.cpp:
-  /// That rank `dialler` dials rank `target`, which cannot dial it; identities.
+  /// The request that rank `dialler` dials rank `target`, which cannot dial it; identities.
   struct DialRequest {
     std::uint64_t dialler = 0, target = 0;
     std::uint32_t number = 0;  // the target's

@@ -48,9 +48,9 @@ class OutLink final : public RemoteDoorbell {
   OutLink(Wire& wire, std::uint32_t number, ConnectionShape shape, Doorbell& owner);
 
   Sender& sender() { return sender_; }
-  /// Whether publish_from() may be called;
+  /// Whether publish_from() may be called.
   bool can_send_from() const { return can_send_from_; }
-  /// and for this memory.
+  /// Whether publish_from() may be called for this memory.
   bool can_send_from(const std::byte* memory, std::size_t bytes) const;
   /// As Sender::publish(), of a message longer than kInlineBytes that lies at `source` and not in
   /// its slot: a zero-copy send. Nobody may write there before has_sent() is true of its number, or
@@ -103,7 +103,7 @@ class OutLink final : public RemoteDoorbell {
       // acquire: pairs with publish(), so the payload is there.
       return link_->view_.headers[index_].message.load(std::memory_order_acquire) == passed_ + 1;
     }
-    /// It. Valid where ready().
+    /// The message at this place. Valid where ready().
     Message message() const;
     void pass();
 
@@ -117,7 +117,7 @@ class OutLink final : public RemoteDoorbell {
   Ahead ahead() const { return Ahead(*this); }
   bool ready() const { return ahead().ready(); }
   Message next() const { return ahead().message(); }
-  /// It is on its way.
+  /// The next message is on its way.
   void pass();
   /// The receiver has finished with `consumed` messages, and their data ended at `freed`. False:
   /// that cannot be.
@@ -195,9 +195,9 @@ class InLink final : public RemoteDoorbell {
     std::uint32_t tag = 0, bytes = 0;
   };
 
-  /// Whether receives may be posted;
+  /// Whether receives may be posted.
   bool can_post() const { return can_post_; }
-  /// and in this memory.
+  /// Whether receives may be posted in this memory.
   bool can_post(const std::byte* memory, std::size_t bytes) const;
   /// A message of this number, tag and length is written there, unless it has begun to come. Nobody
   /// may touch that memory before the message is ready, or withdraw_receives() has returned. The
@@ -220,7 +220,7 @@ class InLink final : public RemoteDoorbell {
   std::span<std::byte> data() const { return {view_.data, view_.shape.data_bytes()}; }
   /// Rung when something has come, once its rank has asked for the link.
   void belongs_to(Doorbell& owner) { owner_.store(&owner, std::memory_order_release); }
-  /// That the sender has given it; 0: it has not opened it yet.
+  /// The number that the sender has given the link; 0: it has not opened it yet.
   std::uint32_t number() const { return number_; }
   void opened_as(std::uint32_t number) { number_ = number; }
   /// With the wire's lock: all that has come and comes is `taker`'s; null: it stays here. False as
@@ -242,8 +242,8 @@ class InLink final : public RemoteDoorbell {
   }
   /// Message `number` has been written into exposed memory. False: it cannot have.
   bool comes_into_exposed(std::uint64_t number);
-  /// It is there. Messages may come in any order; they are published in that of their numbers.
-  /// False: one does not lie where it must.
+  /// A message is there. Messages may come in any order; they are published in that of their
+  /// numbers. False: one does not lie where it must.
   bool arrived(std::uint64_t number, std::uint32_t tag, std::uint32_t bytes, std::uint64_t at);
 
   std::uint64_t published() const { return published_; }

@@ -53,12 +53,12 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// All sockets for data: every stream but `control`, and the stripes.
   static constexpr std::size_t kDataSockets = kStreams - 1 + kMostStripes;
 
-  /// It hears what happens, from the reactor's thread or from the thread that drives the wire.
+  /// Hears what happens, from the reactor's thread or from the thread that drives the wire.
   class Owner : public PeerEvents {
    public:
     virtual void on_note(int member, std::uint64_t communicator, std::uint32_t type,
                          std::span<const std::byte> bytes) = 0;
-    /// It is connected.
+    /// The rank is connected.
     virtual void on_connected() = 0;
     /// No dial reaches it so far, and it has not dialled. Now and then.
     virtual void on_unanswered(int member) = 0;
@@ -94,21 +94,21 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// its host does not turn connections away.
   bool is_to_be_awaited();
   Wire& wire() { return wire_; }
-  /// The end, which the owner drives from now on, not the reactor: says good-bye,
+  /// Begins the end, which the owner drives from now on, not the reactor: says good-bye.
   void say_bye();
-  /// sends what is left, until the peer's kernel has it all, or has hung up,
+  /// Sends what is left; true: the peer's kernel has it all, or has hung up.
   bool is_delivered();
-  /// and is over.
+  /// Ends the connection, after is_delivered().
   void close();
 
   // Its sockets for data are in the owner's epoll set, as `member * kDataSockets + which`.
   /// There are `events` of socket `which`: drives the wire.
   void on_data(std::size_t which, std::uint32_t events);
-  /// That set now tells of room for unsent data, too. False: something has come already.
+  /// The epoll set now tells of room for unsent data, too. False: something has come already.
   bool prepare_to_sleep();
   void after_sleep();
   bool is_up() const { return state_.load(std::memory_order_acquire) == State::up; }
-  /// Whether it has ended the connection, also where the reactor has not seen that yet.
+  /// Whether the peer has ended the connection, also where the reactor has not seen that yet.
   bool has_hung_up();
   bool is_gone() const { return state_.load(std::memory_order_acquire) == State::gone; }
 
@@ -182,7 +182,7 @@ class RemoteRank final : Reactor::Handler, Wire::Owner {
   /// or not: one for messages to the peer alone tells it nothing.
   void note_end_of_data(int fd);
   void listen_for_data(int operation, std::size_t which, std::uint32_t events);
-  /// That it has; the first is `control`.
+  /// The streams that this network has; the first is `control`.
   std::uint32_t streams() const {
     return std::min(most_streams_, 1 + static_cast<std::uint32_t>(wire_.abilities().streams));
   }

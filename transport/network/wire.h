@@ -98,9 +98,9 @@ class Wire final : Endpoint::Sink {
 
   /// Memory for a link's ring, as the network wants it.
   std::shared_ptr<RingMemory> make_ring(std::size_t bytes);
-  /// Whether links may send from users' memory, and post receives there;
+  /// Whether links may send from users' memory, and post receives there.
   bool is_direct() const { return abilities().least_direct != SIZE_MAX; }
-  /// where they may, whether in this memory, and messages of this length.
+  /// Whether is_direct() holds for this memory, and for messages of this length.
   bool reaches(const std::byte* memory, std::size_t bytes);
 
   /// As Endpoint::register_device().
@@ -113,23 +113,23 @@ class Wire final : Endpoint::Sink {
   /// not.
   OutLink& out(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
   InLink& in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
-  /// The same, but `taker` takes what comes, on any thread that drives the wire, until
-  /// stop_taking().
+  /// A link into this rank from which `taker` takes what comes, on any thread that drives the wire,
+  /// until stop_taking().
   InLink& in(const LinkName& name, const ConnectionShape& shape, InLink::Taker& taker);
   void stop_taking(InLink& link);
   /// The peer may write to this memory at any time (OutLink::publish_into()), where the network is
   /// one-sided and reaches it. Both know it by `key`, which is random.
   void expose(std::uint64_t key, std::byte* memory, std::size_t bytes);
-  /// The same for memory of a GPU (register_device()), which is exposed as long as the links of
-  /// `communicator`, and held until the peer writes there no more. `region` null: the peer
-  /// hears that nothing is exposed as `key`.
+  /// Exposes memory of a GPU (register_device()) as long as the links of `communicator`; it is held
+  /// until the peer writes there no more. `region` null: the peer hears that nothing is exposed as
+  /// `key`.
   void expose(std::uint64_t communicator, std::uint64_t key, const DeviceMemory& memory,
               std::shared_ptr<MemoryRegion> region);
   /// Whether the peer exposes memory as `key`; empty: it has not said so far.
   std::optional<bool> peer_exposes(std::uint64_t key);
-  /// The peer hears that it may not any more;
+  /// The peer hears that it may not write there any more. hide() follows.
   void begin_to_hide(std::uint64_t key);
-  /// and when this returns, nothing writes there.
+  /// Ends what begin_to_hide() began: when this returns, nothing writes there.
   void hide(std::uint64_t key);
 
   /// Bytes that the rings of a communicator's links take.
@@ -151,7 +151,7 @@ class Wire final : Endpoint::Sink {
   void credit(InLink& link);
   /// Takes in what has come, and sends on what was left. Returns at once where another thread does.
   void poll();
-  /// The same; also tells senders of all that was freed. For threads that have waited for a while.
+  /// poll(), which also tells senders of all that was freed. For threads that have waited long.
   void poll_and_tell();
   /// The reactor's: as poll_and_tell(), and the part of it that sends.
   void drive();
@@ -230,7 +230,7 @@ class Wire final : Endpoint::Sink {
   /// Zero-copy sends that the network has finished.
   void end_direct_sends();
   bool has_unsent();
-  /// That this rank has left a communicator. The peer knows none of its links there from then on.
+  /// Says that this rank has left a communicator. The peer knows none of its links there then.
   void queue_left(std::uint64_t communicator);
   bool needs_answer() const { return abilities().one_sided || !abilities().ordered; }
 

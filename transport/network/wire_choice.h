@@ -82,7 +82,7 @@ UcxState ucx_state();
 
 /// Of the network plugin that NCCL_NET_PLUGIN names (netplugin/plugin.h). Throws Error(system).
 std::shared_ptr<EndpointMaker> make_plugin_endpoints();
-/// That plugin and its devices, for people. Throws as well.
+/// The plugin of NCCL_NET_PLUGIN and its devices, for people. Throws Error(system).
 std::string plugin_text();
 
 /// The RDMA ports of this host, and whether verbs can use them.

@@ -11,7 +11,7 @@ namespace tutti {
 /// Of bytes with the checksum `before`, and of `bytes` behind them.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
-/// The same without that instruction.
+/// crc32c() without the processor's instruction for it.
 std::uint32_t crc32c_by_table(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace tutti

@@ -27,7 +27,7 @@ class Introduction {
   /// Begins.
   Introduction(const SocketAddress& address, const protocol::Bytes32& secret)
       : Introduction(start_connecting(address), secret) {}
-  /// The same over `socket`, which is connecting or connected; or empty, with errno.
+  /// Begins over `socket`, which is connecting or connected; or empty, with errno.
   Introduction(FileDescriptor socket, const protocol::Bytes32& secret);
 
   /// Goes on as far as that is possible now.

@@ -57,7 +57,7 @@ struct OwnAddresses {
   std::string interface_of(const SocketAddress& address) const;
 };
 
-/// Those of this host, as they are at each call.
+/// The addresses of this host, as they are at each call.
 const OwnAddresses& own_addresses();
 
 /// This host's for these (OwnAddresses).
@@ -67,7 +67,7 @@ std::string interface_of(const SocketAddress& address);
 
 /// Of interfaces that are up; those with a carrier first. Throws Error(system).
 std::vector<NetworkInterface> network_interfaces();
-/// Its addresses, for people: "10.0.0.1 (eth0), 127.0.0.1 (lo)".
+/// The host's addresses, for people: "10.0.0.1 (eth0), 127.0.0.1 (lo)".
 std::string own_addresses_text();
 /// For people: ", 10 Gbit/s", "".
 std::string speed_text(const NetworkInterface& interface);

@@ -44,7 +44,7 @@ class Reactor {
   /// When this returns, the descriptor's handler is not called any more, except for a call that
   /// this thread is in.
   void unwatch(int fd);
-  /// The same of all that it has asked for.
+  /// unwatch() for all descriptors of `handler`, and its ticks.
   void forget(Handler& handler);
   /// Has on_tick() called, `when` at the latest, and then as it says itself.
   void keep_awake(Handler& handler, Time when = Time{});

@@ -23,7 +23,7 @@ namespace tutti {
 
 /// Milliseconds until `deadline` as poll(2) takes them: rounded up, never negative.
 int milliseconds_until(Deadline deadline);
-/// The same, but a moment at most on a thread that may be interrupted: it has to look.
+/// milliseconds_until(), but a moment at most on a thread that may be interrupted.
 int poll_timeout(Deadline deadline);
 
 /// Whether `fd` became ready for `events` (poll(2)'s) before the deadline. Throws Error(aborted) on
@@ -43,14 +43,14 @@ struct SocketAddress {
 /// From an IPv4 or IPv6 literal, a link-local one with its interface ("fe80::1%eth0"); nothing for
 /// other text (names are not resolved).
 std::optional<SocketAddress> parse_address(std::string_view literal, std::uint16_t port);
-/// The same without the port: "127.0.0.1", "::1".
+/// The address without the port: "127.0.0.1", "::1".
 std::string host_text(const SocketAddress& address);
 bool is_loopback(const SocketAddress& address);
 /// Of IPv6: it says nothing without the interface on which it holds.
 bool is_link_local(const SocketAddress& address);
-/// Whether it is the address of one host: not 0.0.0.0 or ::, not a broadcast or multicast one.
+/// Whether the address is one host's: not 0.0.0.0 or ::, not a broadcast or multicast one.
 bool is_of_one_host(const SocketAddress& address);
-/// The same address with another port.
+/// This address with another port.
 SocketAddress with_port(const SocketAddress& address, std::uint16_t port);
 /// The abstract unix address `name` (which must fit: 107 bytes).
 SocketAddress abstract_address(std::string_view name);

@@ -24,8 +24,8 @@ std::chrono::milliseconds silence_limit();
 /// for a socket with a reader that may be slow: a full window counts as no answer.
 void watch_over(int fd);
 void stop_watching_over(int fd);
-/// The same, but an idle connection goes on to ask: for one that takes a way of its own, whose end
-/// no other connection notices.
+/// watch_over() that also asks while the connection is idle: for one that takes a way of its own,
+/// whose end no other connection notices.
 void watch_over_idle(int fd);
 
 /// Acknowledges now what has come: a peer that leaves waits for that alone, and the kernel, with
@@ -35,7 +35,7 @@ void acknowledge(int fd);
 bool has_delivered(int fd);
 /// Whether nothing more comes from the other end.
 bool has_hung_up(int fd);
-/// The same, and all that came has been read.
+/// Whether nothing more comes from the other end, and all that came has been read.
 bool has_ended(int fd);
 
 /// Begins to connect from `from` (its port is ignored); an empty socket, with errno, where that

@@ -31,7 +31,7 @@ class VerbsMemory final : public MemoryRegion {
   VerbsMemory& operator=(const VerbsMemory&) = delete;
 
   std::uint32_t local_key() const { return region_->lkey; }
-  /// Whether it is a GPU's, which no processor reads.
+  /// Whether the memory is a GPU's, which no processor reads.
   bool is_of_device() const { return is_of_device_; }
   std::uint32_t remote_key() const override { return region_->rkey; }
 
