@@ -21,7 +21,7 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheels wheels-again wheel-arm fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-ptx test-ssh test-asan test-tsan bench compare docs format check-format \
+.PHONY: help demo build test test-long test-python wheels wheels-again wheel-arm fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-mpi test-ptx test-ssh test-asan test-tsan bench compare compare-inference docs format check-format \
         install deb test-deb clean packages test-packages wheel-tools gpu-bundle site check-site
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo "make bench-train   training steps beside PyTorch's DDP and FSDP2 over gloo (the same downloads)"
 	@echo "make bench-overlap how much communication is hidden, beside DDP over gloo (the same downloads)"
 	@echo "make test-rdma     RDMA verbs, in an emulated guest that has devices (downloads a kernel: 70 MB)"
+	@echo "make test-mpi      Intel's MPI benchmarks, as binaries, over Tutti's libmpi.so.12 (downloads Intel MPI: 100 MB)"
 	@echo "make test-ptx      the kernels' PTX, interpreted: every type, many schedules, mutations (needs nvcc, no GPU)"
 	@echo "make test-ssh      tutti run over ssh, between network namespaces (installs openssh-server; needs root)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -46,6 +47,7 @@ help:
 	@echo "make fuzz          each parser of topologies and logs under libFuzzer for FUZZ_SECONDS=60 (needs clang)"
 	@echo "make bench         micro-benchmarks of the inner loops"
 	@echo "make compare       Tutti beside Open MPI, MPICH, Intel MPI and Gloo (downloads the newest MPIs: 150 MB, 0.4 GB on disk)"
+	@echo "make compare-inference  all_reduce from PyTorch beside vLLM's and DeepSpeed's shared memory and gloo (7 GB)"
 	@echo "make gpu-bundle    gpu-bundle.tar.gz, to be checked on a machine with a GPU (needs nvcc)"
 	@echo "make build         library, programs, examples and tests, in build/"
 	@echo "make install       into PREFIX (default /usr/local)"
@@ -187,6 +189,13 @@ test-rdma: packages build/build.ninja
 	@cmake --build --preset release -j $(JOBS) --target rdma_tests
 	@ctest --test-dir build --verbose --no-tests=error -L '^rdma$$'
 
+# Programs for MPI that others wrote: Intel's benchmarks, with 1 to 8 ranks. tests/bindings/mpi/judges.py has more.
+test-mpi: test-packages build/build.ninja
+	@test -x build/impi/bin/IMB-MPI1 || { python3 -m venv build/impi && build/impi/bin/pip install --quiet impi-rt==2021.18.1; }
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target mpi_mpich tutti_command
+	@python3 tests/bindings/mpi/judges.py imb build/impi/bin
+
 # The kernels as nvcc compiles them, without a GPU.
 test-ptx: test-packages build/build.ninja
 	@cmake --preset release >/dev/null
@@ -232,6 +241,14 @@ bench: packages build/build.ninja
 	@build/bench/combine_bench
 
 # Configures again, because the peers may have been installed just now.
+# vLLM and DeepSpeed have shared memory of their own only where their builds for the processor do (AVX-512).
+compare-inference: packages
+	@DS_BUILD_OPS=0 python3 bindings/torch/install_inference.py build/inference
+	@tests/bindings/python/environment.sh build/venv
+	@cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null
+	@cmake --build --preset release -j $(JOBS) --target tutti_python tutti_command
+	@PYTHONPATH=build/python XDG_CACHE_HOME=build/cache build/inference/bin/python bench/torch/inference.py
+
 compare:
 	@cmake/packages.sh build test peers
 	@laboratory/peers/newest.sh build/peers || echo "without the newest MPIs, which could not be installed"

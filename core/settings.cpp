@@ -103,6 +103,8 @@ constexpr std::array kSettings{
     Setting{"TUTTI_INVARIANT", SettingType::boolean, "0",
             "Reductions give bits that depend on the inputs and the order of the ranks alone, not "
             "on sizes, memory, algorithms or hosts (docs/determinism.md). The same on all ranks."},
+    Setting{"TUTTI_VLLM", SettingType::boolean, "1",
+            "vLLM for CPUs takes Tutti for its groups where it finds it (docs/inference.md)."},
     Setting{"TUTTI_TOPO_TRUST", SettingType::boolean, "0",
             "Believe all that a topology file or the system says of links, also where it "
             "contradicts itself. Otherwise a warning names such records, and Tutti repairs them.",

@@ -148,6 +148,8 @@ typedef struct MPI_ABI_T_event_instance* MPI_T_event_instance;
 #define MPI_2REAL ((MPI_Datatype)0x230)
 #define MPI_2DOUBLE_PRECISION ((MPI_Datatype)0x231)
 #define MPI_2INTEGER ((MPI_Datatype)0x232)
+#define MPIX_C_FLOAT16 ((MPI_Datatype)0x2f8)  // not the standard's: Intel MPI's header names it, and the next
+#define MPIX_BFLOAT16 ((MPI_Datatype)0x2f9)
 #define MPI_LOGICAL1 ((MPI_Datatype)0x2c0)
 #define MPI_INTEGER1 ((MPI_Datatype)0x2c1)
 #define MPI_LOGICAL2 ((MPI_Datatype)0x2c8)
@@ -381,36 +383,7 @@ enum {
   MPI_ERR_LASTCODE = 16383,
 };
 
-// --- Functions of the program that the library calls
-
-typedef void MPI_User_function(void* in, void* in_out, int* count, MPI_Datatype* type);
-typedef void MPI_User_function_c(void* in, void* in_out, MPI_Count* count, MPI_Datatype* type);
-
-typedef int MPI_Comm_copy_attr_function(MPI_Comm old, int key, void* extra, void* in, void* out, int* copied);
-typedef int MPI_Type_copy_attr_function(MPI_Datatype old, int key, void* extra, void* in, void* out, int* copied);
-typedef int MPI_Win_copy_attr_function(MPI_Win old, int key, void* extra, void* in, void* out, int* copied);
-typedef int MPI_Comm_delete_attr_function(MPI_Comm comm, int key, void* value, void* extra);
-typedef int MPI_Type_delete_attr_function(MPI_Datatype type, int key, void* value, void* extra);
-typedef int MPI_Win_delete_attr_function(MPI_Win win, int key, void* value, void* extra);
-typedef MPI_Comm_copy_attr_function MPI_Copy_function;      // deprecated
-typedef MPI_Comm_delete_attr_function MPI_Delete_function;  // deprecated
-
-typedef void MPI_Comm_errhandler_function(MPI_Comm* comm, int* code, ...);
-typedef void MPI_Win_errhandler_function(MPI_Win* win, int* code, ...);
-typedef void MPI_File_errhandler_function(MPI_File* file, int* code, ...);
-typedef void MPI_Session_errhandler_function(MPI_Session* session, int* code, ...);
-typedef MPI_Comm_errhandler_function MPI_Comm_errhandler_fn;
-typedef MPI_Win_errhandler_function MPI_Win_errhandler_fn;
-typedef MPI_File_errhandler_function MPI_File_errhandler_fn;
-typedef MPI_Session_errhandler_function MPI_Session_errhandler_fn;
-
-typedef int MPI_Grequest_query_function(void* extra, MPI_Status* status);
-typedef int MPI_Grequest_free_function(void* extra);
-typedef int MPI_Grequest_cancel_function(void* extra, int complete);
-
-typedef int MPI_Datarep_extent_function(MPI_Datatype type, MPI_Aint* extent, void* extra);
-typedef int MPI_Datarep_conversion_function(void* user, MPI_Datatype type, int count, void* file, MPI_Offset position, void* extra);
-typedef int MPI_Datarep_conversion_function_c(void* user, MPI_Datatype type, MPI_Count count, void* file, MPI_Offset position, void* extra);
+// --- Functions that stand for the standard's own (their types: abi_functions.h, below)
 
 #define MPI_NULL_COPY_FN ((MPI_Copy_function*)0x0)
 #define MPI_DUP_FN ((MPI_Copy_function*)0x1)
@@ -510,9 +483,6 @@ enum {
   MPI_T_PVAR_CLASS_TIMER = 9,
   MPI_T_PVAR_CLASS_GENERIC = 10,
 };
-typedef void MPI_T_event_cb_function(MPI_T_event_instance event, MPI_T_event_registration registration, MPI_T_cb_safety safety, void* user);
-typedef void MPI_T_event_free_cb_function(MPI_T_event_registration registration, MPI_T_cb_safety safety, void* user);
-typedef void MPI_T_event_dropped_cb_function(MPI_Count count, MPI_T_event_registration registration, int source, MPI_T_cb_safety safety, void* user);
 
 // --- The status as Fortran has it: an array of integers, or a structure
 
@@ -529,6 +499,8 @@ typedef struct {
   MPI_Fint MPI_ERROR;
   MPI_Fint MPI_internal[5];
 } MPI_F08_status;
+
+#include "abi_functions.h"
 
 // clang-format on
 #ifdef __cplusplus

@@ -31,7 +31,7 @@ void check_result(int result) {
   if (result != MPI_SUCCESS) throw Failure(result, "");
 }
 
-int delete_value(const Key& key, void* object, void* value) {
+int delete_value(const Key& key, std::uintptr_t object, void* value) {
   return key.on_delete ? key.on_delete(object, key.number, value, key.extra) : MPI_SUCCESS;
 }
 
@@ -81,7 +81,7 @@ bool Attributes::get(int key, void** value) const {
   return false;
 }
 
-void Attributes::set(void* object, const std::shared_ptr<const Key>& key, void* value) {
+void Attributes::set(std::uintptr_t object, const std::shared_ptr<const Key>& key, void* value) {
   if (void* before = nullptr; get(key->number, &before))
     check_result(delete_value(*key, object, before));
   const std::lock_guard lock(mutex_);
@@ -94,7 +94,7 @@ void Attributes::set(void* object, const std::shared_ptr<const Key>& key, void* 
   values_.push_back({key, value});
 }
 
-void Attributes::remove(void* object, int key) {
+void Attributes::remove(std::uintptr_t object, int key) {
   for (const Value& each : values()) {
     if (each.key->number != key) continue;
     check_result(delete_value(*each.key, object, each.value));
@@ -105,7 +105,7 @@ void Attributes::remove(void* object, int key) {
   fail(MPI_ERR_KEYVAL, "the object has no attribute under the key {}", key);
 }
 
-void Attributes::copy_to(Attributes& other, void* object, void* copy) const {
+void Attributes::copy_to(Attributes& other, std::uintptr_t object, std::uintptr_t copy) const {
   for (const Value& each : values()) {
     if (!each.key->copy) continue;
     void* value = nullptr;
@@ -125,7 +125,7 @@ void Attributes::copy_to(Attributes& other, void* object, void* copy) const {
   }
 }
 
-void Attributes::clear(void* object) {
+void Attributes::clear(std::uintptr_t object) {
   const std::vector<Value> all = values();
   for (auto each = all.rbegin(); each != all.rend(); ++each) {
     check_result(delete_value(*each->key, object, each->value));
@@ -157,7 +157,25 @@ On on(Handle handle) {
   }
 }
 
-bool is_predefined_key(int key) { return key >= MPI_TAG_UB && key < kFirstKey; }
+bool is_predefined_key(int key) {
+  switch (key) {
+    case MPI_TAG_UB:
+    case MPI_HOST:
+    case MPI_IO:
+    case MPI_WTIME_IS_GLOBAL:
+    case MPI_UNIVERSE_SIZE:
+    case MPI_LASTUSEDCODE:
+    case MPI_APPNUM:
+    case MPI_WIN_BASE:
+    case MPI_WIN_SIZE:
+    case MPI_WIN_DISP_UNIT:
+    case MPI_WIN_CREATE_FLAVOR:
+    case MPI_WIN_MODEL:
+      return true;
+    default:
+      return false;
+  }
+}
 
 template <class Handle>
 std::shared_ptr<const Key> valid_key(int number) {
@@ -171,7 +189,7 @@ std::shared_ptr<const Key> valid_key(int number) {
 }
 
 /// The standard's functions have small numbers as addresses: 0 copies nothing and deletes nothing,
-/// 1 copies the value.
+/// 1 copies the value. (In MPICH's interface the second is a function like any other.)
 template <class Copy>
 bool is_duplicate(Copy* copy) {
   return reinterpret_cast<std::uintptr_t>(copy) == 1;
@@ -186,20 +204,20 @@ int create_key_call(const char* procedure, Copy* copy, Delete* on_delete, int* n
     key.of = kind_of<Handle>();
     key.extra = extra;
     if (is_duplicate(copy)) {
-      key.copy = [](void*, int, void*, void* value, void* place, int* copied) {
+      key.copy = [](std::uintptr_t, int, void*, void* value, void* place, int* copied) {
         *static_cast<void**>(place) = value;
         *copied = 1;
         return MPI_SUCCESS;
       };
     } else if (copy != nullptr) {
-      key.copy = [copy](void* object, int each, void* state, void* value, void* place,
+      key.copy = [copy](std::uintptr_t object, int each, void* state, void* value, void* place,
                         int* copied) {
-        return copy(static_cast<Handle>(object), each, state, value, place, copied);
+        return copy(handle_of<Handle>(object), each, state, value, place, copied);
       };
     }
     if (on_delete != nullptr) {
-      key.on_delete = [on_delete](void* object, int each, void* value, void* state) {
-        return on_delete(static_cast<Handle>(object), each, value, state);
+      key.on_delete = [on_delete](std::uintptr_t object, int each, void* value, void* state) {
+        return on_delete(handle_of<Handle>(object), each, value, state);
       };
     }
     *number = new_key(std::move(key));
@@ -218,8 +236,9 @@ int free_key_call(const char* procedure, int* number) {
 
 template <class Handle>
 int set_call(const char* procedure, Handle handle, int number, void* value) {
-  return guarded(procedure, on(handle),
-                 [&] { attributes_of(handle).set(handle, valid_key<Handle>(number), value); });
+  return guarded(procedure, on(handle), [&] {
+    attributes_of(handle).set(bits_of(handle), valid_key<Handle>(number), value);
+  });
 }
 
 template <class Handle>
@@ -240,7 +259,7 @@ template <class Handle>
 int delete_call(const char* procedure, Handle handle, int number) {
   return guarded(procedure, on(handle), [&] {
     valid_key<Handle>(number);
-    attributes_of(handle).remove(handle, number);
+    attributes_of(handle).remove(bits_of(handle), number);
   });
 }
 

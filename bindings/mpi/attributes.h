@@ -8,17 +8,17 @@
 #include <mutex>
 #include <vector>
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 
 namespace tutti::mpi {
 
-/// What a key was made with. Functions take the object's handle; a result but MPI_SUCCESS is the
-/// program's error.
+/// What a key was made with. Functions take the object's handle (bits_of); a result but MPI_SUCCESS
+/// is the program's error.
 struct Key {
   enum class Of { comm, type, win };
-  using Copy =
-      std::function<int(void* object, int key, void* extra, void* value, void* copy, int* copied)>;
-  using Delete = std::function<int(void* object, int key, void* value, void* extra)>;
+  using Copy = std::function<int(std::uintptr_t object, int key, void* extra, void* value,
+                                 void* copy, int* copied)>;
+  using Delete = std::function<int(std::uintptr_t object, int key, void* value, void* extra)>;
 
   Of of = Of::comm;
   Copy copy;         // empty: is not copied
@@ -27,23 +27,24 @@ struct Key {
   int number = MPI_KEYVAL_INVALID;
 };
 
-/// The attributes of one object. Any thread may call; the program's functions run without a lock.
+/// The attributes of one object, whose handle (bits_of) is what `object` means. Any thread may
+/// call; the program's functions run without a lock.
 class Attributes {
  public:
   /// Null if there is none; the value may be null, too.
   bool get(int key, void** value) const;
   /// Replaces a value after the key's delete function has agreed. Throws Failure with what that
   /// returns.
-  void set(void* object, const std::shared_ptr<const Key>& key, void* value);
+  void set(std::uintptr_t object, const std::shared_ptr<const Key>& key, void* value);
   /// Throws Failure(MPI_ERR_KEYVAL) if there is none, else what the delete function returns.
-  void remove(void* object, int key);
+  void remove(std::uintptr_t object, int key);
   /// Of an object that is duplicated: calls the copy functions, in the order in which the values
   /// were set. Throws Failure with what one returns; the copies that were made before are deleted
   /// then.
-  void copy_to(Attributes& other, void* object, void* copy) const;
+  void copy_to(Attributes& other, std::uintptr_t object, std::uintptr_t copy) const;
   /// Of an object that is freed: calls the delete functions, from the last that was set to the
   /// first. Throws Failure with what one returns, and keeps that value and those before it.
-  void clear(void* object);
+  void clear(std::uintptr_t object);
 
  private:
   struct Value {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 #include "bindings/mpi/error.h"
 #include "bindings/mpi/type.h"
 

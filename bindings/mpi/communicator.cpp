@@ -86,8 +86,8 @@ CommRef comm_of_self(int process) {
   return comm;
 }
 
-Handles<Comm, MPI_Comm, 0x100, 3>& comms() {
-  static auto* all = new Handles<Comm, MPI_Comm, 0x100, 3>;
+Handles<Comm, MPI_Comm>& comms() {
+  static auto* all = new Handles<Comm, MPI_Comm>;
   return *all;
 }
 
@@ -229,7 +229,7 @@ void free_comm(MPI_Comm& comm) {
   if (comms().is_predefined(comm)) {
     fail(MPI_ERR_COMM, "{} cannot be freed", object.name);
   }
-  object.attributes.clear(comm);
+  object.attributes.clear(bits_of(comm));
   comms().remove(comm);
   comm = MPI_COMM_NULL;
 }

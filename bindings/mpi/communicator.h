@@ -51,7 +51,7 @@ struct Comm {
 };
 using CommRef = std::shared_ptr<Comm>;
 
-Handles<Comm, MPI_Comm, 0x100, 3>& comms();
+Handles<Comm, MPI_Comm>& comms();
 /// Throws Failure(MPI_ERR_COMM) for the null handle and a freed one.
 Comm& comm_of(MPI_Comm comm);
 CommRef shared_comm(MPI_Comm comm);

@@ -242,7 +242,7 @@ MPI_Comm copy_of(MPI_Comm comm, InfoRef info) {
   Comm& object = *copy;
   const MPI_Comm handle = publish(std::move(copy));
   try {
-    c.attributes.copy_to(object.attributes, comm, handle);
+    c.attributes.copy_to(object.attributes, bits_of(comm), bits_of(handle));
   } catch (...) {
     comms().remove(handle);
     throw;

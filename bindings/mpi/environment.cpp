@@ -39,8 +39,8 @@ Process& process() {
 }
 std::atomic<World*> current{nullptr};
 
-Handles<Session, MPI_Session, 0x120, 1>& sessions() {
-  static auto* all = new Handles<Session, MPI_Session, 0x120, 1>;
+Handles<Session, MPI_Session>& sessions() {
+  static auto* all = new Handles<Session, MPI_Session>;
   return *all;
 }
 
@@ -98,8 +98,8 @@ void finalise() {
     fail(MPI_ERR_OTHER, "MPI is not initialised, or has been finalised already");
   }
   // The first thing that happens, by the standard: what hangs on MPI_COMM_SELF goes.
-  comm_of(MPI_COMM_SELF).attributes.clear(MPI_COMM_SELF);
-  comm_of(MPI_COMM_WORLD).attributes.clear(MPI_COMM_WORLD);
+  comm_of(MPI_COMM_SELF).attributes.clear(bits_of(MPI_COMM_SELF));
+  comm_of(MPI_COMM_WORLD).attributes.clear(bits_of(MPI_COMM_WORLD));
   const std::lock_guard lock(p.mutex);
   p.finalised = true;
   leave();

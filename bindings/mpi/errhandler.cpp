@@ -17,13 +17,13 @@ HandlerRef& file_handler() {
 HandlerRef* place_of(On on) {
   switch (on.kind) {
     case On::Kind::comm:
-      return handler_place(static_cast<MPI_Comm>(on.handle));
+      return handler_place(handle_of<MPI_Comm>(on.handle));
     case On::Kind::win:
-      return handler_place(static_cast<MPI_Win>(on.handle));
+      return handler_place(handle_of<MPI_Win>(on.handle));
     case On::Kind::session:
-      return handler_place(static_cast<MPI_Session>(on.handle));
+      return handler_place(handle_of<MPI_Session>(on.handle));
     case On::Kind::file:
-      return on.handle == MPI_FILE_NULL ? &file_handler() : nullptr;
+      return on.handle == bits_of(MPI_FILE_NULL) ? &file_handler() : nullptr;
   }
   return nullptr;
 }
@@ -90,8 +90,8 @@ int create_call(const char* procedure, On::Kind kind, Function* function, MPI_Er
     if (function == nullptr || handle == nullptr)
       fail(MPI_ERR_ARG, "the function, or the place, is a null pointer");
     *handle = error_handlers().add(
-        std::make_shared<ErrorHandler>(kind, [function](void* object, int* code) {
-          auto typed = static_cast<Handle>(object);
+        std::make_shared<ErrorHandler>(kind, [function](std::uintptr_t object, int* code) {
+          auto typed = handle_of<Handle>(object);
           function(&typed, code);
         }));
   });
@@ -99,8 +99,8 @@ int create_call(const char* procedure, On::Kind kind, Function* function, MPI_Er
 
 }  // namespace
 
-Handles<ErrorHandler, MPI_Errhandler, 0x140, 4>& error_handlers() {
-  using All = Handles<ErrorHandler, MPI_Errhandler, 0x140, 4>;
+Handles<ErrorHandler, MPI_Errhandler>& error_handlers() {
+  using All = Handles<ErrorHandler, MPI_Errhandler>;
   static All& handlers = []() -> All& {
     auto* made = new All;
     made->predefine(MPI_ERRORS_ARE_FATAL,

@@ -12,8 +12,8 @@ namespace tutti::mpi {
 class ErrorHandler {
  public:
   enum class Action { fatal, abort, give_back, call };
-  /// Of the program's functions: the handle that the error belongs to, and its code.
-  using Function = std::function<void(void* handle, int* code)>;
+  /// Of the program's functions: the handle (bits_of) that the error belongs to, and its code.
+  using Function = std::function<void(std::uintptr_t handle, int* code)>;
 
   explicit ErrorHandler(Action does) : action(does) {}
   ErrorHandler(On::Kind of, Function calls)
@@ -25,7 +25,7 @@ class ErrorHandler {
 };
 
 /// All error handlers; the predefined ones are there from the start.
-Handles<ErrorHandler, MPI_Errhandler, 0x140, 4>& error_handlers();
+Handles<ErrorHandler, MPI_Errhandler>& error_handlers();
 
 /// The handler of an object: where it lies, so that the procedures of errhandler.cpp read and set
 /// it. Null for a handle that is invalid. communicator.cpp, window.cpp and environment.cpp

@@ -12,11 +12,24 @@
 namespace tutti::mpi {
 namespace {
 
-// A code with a sentence is a number above all classes: a mark, the number of the sentence (15
-// bits), the class (15 bits). The program's own classes and codes follow MPI_ERR_LASTCODE.
-constexpr int kMark = 1 << 30;
+// A code with a sentence is a number above all classes: a mark, the number of the sentence (14
+// bits), the class (15 bits). The program's own classes and codes follow MPI_ERR_LASTCODE; among
+// the 15 bits they follow kOwn.
+constexpr int kMark = 1 << 29;
+constexpr int kMarks = ~(kMark - 1);  // of a code with a sentence, these bits are the mark
 constexpr int kClassBits = 15;
 constexpr int kClassMask = (1 << kClassBits) - 1;
+constexpr int kSentenceMask = (1 << 14) - 1;
+constexpr int kOwn = 1 << 14;
+
+bool has_sentence(int code) { return (code & kMarks) == kMark; }
+int class_field(int error_class) {
+  return error_class > MPI_ERR_LASTCODE ? kOwn + (error_class - MPI_ERR_LASTCODE - 1) : error_class;
+}
+int class_in(int code) {
+  const int field = code & kClassMask;
+  return field >= kOwn ? MPI_ERR_LASTCODE + 1 + (field - kOwn) : field;
+}
 constexpr unsigned kSentences = 1024;  // that are kept
 
 struct ClassText {
@@ -151,13 +164,13 @@ int new_error_code(int error_class, std::string sentence) {
   Errors& all = errors();
   const std::lock_guard lock(all.mutex);
   const unsigned number = all.next_sentence;
-  all.next_sentence = (number + 1) & kClassMask;
+  all.next_sentence = (number + 1) & kSentenceMask;
   all.sentences[number % kSentences] = {number, std::move(sentence)};
-  return kMark | static_cast<int>(number << kClassBits) | (error_class & kClassMask);
+  return kMark | static_cast<int>(number << kClassBits) | class_field(error_class);
 }
 
 int error_class_of(int code) {
-  if ((code & kMark) != 0 && code > 0) code &= kClassMask;
+  if (has_sentence(code)) code = class_in(code);
   if (predefined_class(code) != nullptr) return code;
   Errors& all = errors();
   const std::lock_guard lock(all.mutex);
@@ -169,11 +182,11 @@ std::string error_text(int code) {
   Errors& all = errors();
   const std::lock_guard lock(all.mutex);
   std::string sentence;
-  if ((code & kMark) != 0 && code > 0) {
-    const unsigned number = (static_cast<unsigned>(code) >> kClassBits) & kClassMask;
+  if (has_sentence(code)) {
+    const unsigned number = (static_cast<unsigned>(code) >> kClassBits) & kSentenceMask;
     const auto& kept = all.sentences[number % kSentences];
     if (kept.first == number) sentence = kept.second;
-    code &= kClassMask;
+    code = class_in(code);
   }
   if (const auto added = all.added.find(code); added != all.added.end()) {
     return cut(sentence.empty() ? added->second.text : sentence);
@@ -221,8 +234,8 @@ int add_number(int error_class, bool is_class) {
       while (all.added.contains(number)) ++number;
     }
   }
-  if (number > kClassMask)
-    fail(MPI_ERR_OTHER, "the program has added all {} classes and codes that there are", number);
+  if (class_field(number) > kClassMask)
+    fail(MPI_ERR_OTHER, "the program has added all {} classes and codes that there are", kOwn);
   all.added[number] = {is_class ? number : error_class, "", is_class};
   return number;
 }

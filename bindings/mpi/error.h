@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 
 namespace tutti::mpi {
 
@@ -51,14 +51,14 @@ int last_used_code();
 /// other.
 struct On {
   enum class Kind { comm, win, session, file } kind = Kind::comm;
-  void* handle = reinterpret_cast<void*>(MPI_COMM_SELF);
+  std::uintptr_t handle = bits_of(MPI_COMM_SELF);
   bool named = true;  // by the program
 
   On() : named(false) {}
-  On(MPI_Comm comm) : handle(comm) {}                                // NOLINT: a handle is meant
-  On(MPI_Win win) : kind(Kind::win), handle(win) {}                  // NOLINT
-  On(MPI_Session session) : kind(Kind::session), handle(session) {}  // NOLINT
-  On(MPI_File file) : kind(Kind::file), handle(file) {}              // NOLINT
+  On(MPI_Comm comm) : handle(bits_of(comm)) {}                // NOLINT: a handle is meant
+  On(MPI_Win win) : kind(Kind::win), handle(bits_of(win)) {}  // NOLINT
+  On(MPI_Session session) : kind(Kind::session), handle(bits_of(session)) {}  // NOLINT
+  On(MPI_File file) : kind(Kind::file), handle(bits_of(file)) {}              // NOLINT
 };
 
 /// Hands a code to the object's error handler. Returns the code, unless the handler ends the

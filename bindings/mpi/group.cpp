@@ -65,9 +65,9 @@ int Group::rank_of(int process) const {
   return found == members_.end() ? MPI_UNDEFINED : static_cast<int>(found - members_.begin());
 }
 
-Handles<const Group, MPI_Group, 0x108, 2>& groups() {
+Handles<const Group, MPI_Group>& groups() {
   static auto* all = [] {
-    auto* made = new Handles<const Group, MPI_Group, 0x108, 2>;
+    auto* made = new Handles<const Group, MPI_Group>;
     made->predefine(MPI_GROUP_EMPTY, std::make_shared<const Group>(std::vector<int>{}));
     return made;
   }();

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 #include "bindings/mpi/handle.h"
 
 namespace tutti::mpi {
@@ -26,7 +26,7 @@ class Group {
 
 using GroupRef = std::shared_ptr<const Group>;
 
-Handles<const Group, MPI_Group, 0x108, 2>& groups();
+Handles<const Group, MPI_Group>& groups();
 /// Throws Failure(MPI_ERR_GROUP) for the null handle and a freed one.
 const Group& group_of(MPI_Group group);
 GroupRef shared_group(MPI_Group group);

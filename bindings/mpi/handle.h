@@ -1,49 +1,54 @@
 // Objects that a program has handles of: data types, operators, communicators, requests...
 //
-// A handle of a program's own object is the address of a slot, which holds the object while the
-// handle is valid. Slots are never given back, so a handle that was freed is noticed and not
-// followed: find() returns null. Other parts of the library share the object itself (share()), and
-// so outlive MPI_..._free. Predefined handles are small numbers.
+// A handle of a program's own object leads to a slot, which holds the object while the handle is
+// valid: the handle is the slot's address, or its number (interface.h). Slots are never given back,
+// so a handle that was freed is noticed and not followed: find() returns null. Other parts of the
+// library share the object itself (share()), and so outlive MPI_..._free.
 //
-// Handles also have numbers (MPI_..._toint, _c2f): those of predefined objects are their values,
-// others begin at 4096.
+// Handles also have numbers (MPI_..._toint, _c2f). Where handles are integers, they are these; else
+// those of predefined objects are their values, and others begin at 4096.
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <bit>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
 
+#include "bindings/mpi/interface.h"
+
 namespace tutti::mpi {
 
-inline constexpr std::uintptr_t kFirstOwnHandle = 4096;
-
-/// The objects of one kind. Handle is a pointer type of abi.h; predefined handles are `First` to
-/// `First + Predefined - 1`. All functions may be called by any thread; a handle must not be freed
+/// The objects of one kind. All functions may be called by any thread; a handle must not be freed
 /// while another thread uses it.
-template <class T, class Handle, std::uintptr_t First, std::size_t Predefined>
+template <class T, class Handle>
 class Handles {
  public:
   /// Gives a predefined handle its object. Called before any handle is looked up.
   void predefine(Handle handle, std::shared_ptr<T> object) {
-    predefined_.at(value(handle) - First) = std::move(object);
+    predefined_.at(Predefined<Handle>::place(bits_of(handle))) = {handle, std::move(object)};
+  }
+  /// The predefined handle of an object; `none` if it has no such handle.
+  Handle predefined_handle(const T& object, Handle none) const {
+    for (const Named& each : predefined_) {
+      if (each.object.get() == &object) return each.handle;
+    }
+    return none;
   }
 
   /// A new handle of the object.
   Handle add(std::shared_ptr<T> object) {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     Slot* slot = free_;
     if (slot != nullptr) {
       free_ = slot->next;
     } else {
-      slot = &slots_.emplace_back();
-      slot->owner = this;
-      slot->number = static_cast<int>(kFirstOwnHandle + slots_.size() - 1);
+      slot = new_slot();
     }
     slot->object = std::move(object);
-    return reinterpret_cast<Handle>(slot);
+    return handle_of_slot(*slot);
   }
 
   /// The object of a handle; null for the null handle, one that was freed, and one of another kind.
@@ -55,66 +60,113 @@ class Handles {
     const auto* object = place(handle);
     return object == nullptr ? nullptr : *object;
   }
-  static bool is_predefined(Handle handle) { return value(handle) < kFirstOwnHandle; }
+  static bool is_predefined(Handle handle) { return bits_of(handle) < kOwnHandle; }
 
   /// Makes a handle invalid and returns its object. The handle must be valid, and not predefined.
   std::shared_ptr<T> remove(Handle handle) {
-    auto* slot = reinterpret_cast<Slot*>(handle);
+    Slot* const slot = slot_of(handle);
     std::shared_ptr<T> object = std::move(slot->object);
     slot->object.reset();
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     slot->next = free_;
     free_ = slot;
     return object;
   }
 
   int number(Handle handle) const {
-    return is_predefined(handle) ? static_cast<int>(value(handle))
-                                 : reinterpret_cast<const Slot*>(handle)->number;
+    if (!std::is_pointer_v<Handle> || is_predefined(handle))
+      return static_cast<int>(bits_of(handle));
+    return static_cast<int>(kFirstNumber + slot_of(handle)->number);
   }
   /// The handle with a number; that with the value 0 if there is none.
-  Handle numbered(int number) {
-    const auto wanted = static_cast<std::uintptr_t>(static_cast<unsigned>(number));
-    if (wanted < kFirstOwnHandle) {
-      return reinterpret_cast<Handle>(wanted);
-    }
-    std::lock_guard lock(mutex_);
-    return wanted - kFirstOwnHandle < slots_.size()
-               ? reinterpret_cast<Handle>(&slots_[wanted - kFirstOwnHandle])
-               : Handle{};
+  Handle numbered(int number) const {
+    const auto wanted = static_cast<std::uint32_t>(number);
+    if (!std::is_pointer_v<Handle> || wanted < kFirstNumber) return handle_of<Handle>(wanted);
+    Slot* const slot = numbered_slot(wanted - kFirstNumber);
+    return slot == nullptr ? Handle{} : handle_of_slot(*slot);
   }
 
   /// How many handles the program has not freed.
   std::size_t alive() const {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
     std::size_t n = 0;
-    for (const Slot& slot : slots_) {
-      n += slot.object != nullptr ? 1 : 0;
-    }
+    for (std::uint32_t i = 0; i < slots_; ++i) n += numbered_slot(i)->object != nullptr ? 1 : 0;
     return n;
   }
 
  private:
+  static constexpr std::uint32_t kFirstNumber = 4096;
+  static constexpr std::uint32_t kFirstChunk = 64;  // slots; each chunk has twice the one before
+  static constexpr int kChunks = 21;
+
   struct Slot {
     const void* owner = nullptr;
     std::shared_ptr<T> object;
     Slot* next = nullptr;
-    int number = 0;
+    std::uint32_t number = 0;
+  };
+  struct Named {
+    Handle handle{};
+    std::shared_ptr<T> object;
   };
 
-  static std::uintptr_t value(Handle handle) { return reinterpret_cast<std::uintptr_t>(handle); }
+  static int chunk_of(std::uint32_t number) { return std::bit_width(number / kFirstChunk + 1) - 1; }
+  static std::uint32_t before_chunk(int chunk) { return ((1U << chunk) - 1) * kFirstChunk; }
+
+  /// Null for a number that there is not. Slots never move, so this needs no lock.
+  Slot* numbered_slot(std::uint32_t number) const noexcept {
+    const int chunk = chunk_of(number);
+    if (chunk >= kChunks) return nullptr;
+    Slot* const first = chunks_[static_cast<std::size_t>(chunk)].load(std::memory_order_acquire);
+    return first == nullptr ? nullptr : first + (number - before_chunk(chunk));
+  }
+
+  /// With the lock.
+  Slot* new_slot() {
+    const int chunk = chunk_of(slots_);
+    if (chunk >= kChunks) throw std::bad_alloc();
+    auto& first = chunks_[static_cast<std::size_t>(chunk)];
+    if (first.load(std::memory_order_relaxed) == nullptr)
+      first.store(new Slot[kFirstChunk << chunk], std::memory_order_release);
+    Slot* const slot = numbered_slot(slots_);
+    slot->owner = this;
+    slot->number = slots_++;
+    return slot;
+  }
+
+  Handle handle_of_slot(Slot& slot) const {
+    if constexpr (std::is_pointer_v<Handle>) {
+      return reinterpret_cast<Handle>(&slot);
+    } else {
+      return handle_of<Handle>(Predefined<Handle>::own + slot.number);
+    }
+  }
+  /// Null for a handle of another kind. One that is an address has to be some kind's.
+  Slot* slot_of(Handle handle) const noexcept {
+    if constexpr (std::is_pointer_v<Handle>) {
+      auto* const slot = reinterpret_cast<Slot*>(handle);
+      return slot->owner == this ? slot : nullptr;
+    } else {
+      const auto number = static_cast<std::uint32_t>(bits_of(handle) - Predefined<Handle>::own);
+      return number < 1U << kNumberBits ? numbered_slot(number) : nullptr;
+    }
+  }
 
   const std::shared_ptr<T>* place(Handle handle) const noexcept {
-    if (const std::uintptr_t v = value(handle); v < kFirstOwnHandle) {
-      return v - First < Predefined ? &predefined_[v - First] : nullptr;
+    const std::uintptr_t bits = bits_of(handle);
+    if (bits < kOwnHandle) {
+      const std::size_t at = Predefined<Handle>::place(bits);
+      if (at >= predefined_.size() || predefined_[at].handle != handle) return nullptr;
+      return &predefined_[at].object;
     }
-    const auto* slot = reinterpret_cast<const Slot*>(handle);
-    return slot->owner == this ? &slot->object : nullptr;
+    const Slot* const slot = slot_of(handle);
+    return slot == nullptr ? nullptr : &slot->object;
   }
 
   mutable std::mutex mutex_;
-  std::array<std::shared_ptr<T>, Predefined> predefined_;
-  std::deque<Slot> slots_;  // which never move
+  std::array<Named, Predefined<Handle>::places> predefined_;
+  std::array<std::atomic<Slot*>, kChunks> chunks_{};
+  std::uint32_t slots_ = 0;  // that were ever made
   Slot* free_ = nullptr;
 };
 

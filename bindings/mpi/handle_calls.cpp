@@ -1,5 +1,5 @@
 // Handles as integers: MPI_..._toint and _fromint, and the same under the names that Fortran's
-// users know, _c2f and _f2c. Statuses for Fortran are the eight integers of C's.
+// users know, _c2f and _f2c. Statuses for Fortran are the integers of C's.
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -24,23 +24,25 @@ template <class Handle>
 class GivenNumbers {
  public:
   int number(Handle handle) {
-    const auto value = reinterpret_cast<std::uintptr_t>(handle);
-    if (value < kFirstOwnHandle) return static_cast<int>(value);
+    const std::uintptr_t value = bits_of(handle);
+    if (!std::is_pointer_v<Handle> || value < kFirst) return static_cast<int>(value);
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < given_.size(); ++i) {
-      if (given_[i] == handle) return static_cast<int>(kFirstOwnHandle + i);
+      if (given_[i] == handle) return static_cast<int>(kFirst + i);
     }
     given_.push_back(handle);
-    return static_cast<int>(kFirstOwnHandle + given_.size() - 1);
+    return static_cast<int>(kFirst + given_.size() - 1);
   }
   Handle numbered(int number) {
-    const auto value = static_cast<std::uintptr_t>(static_cast<unsigned>(number));
-    if (value < kFirstOwnHandle) return reinterpret_cast<Handle>(value);
+    const auto value = static_cast<std::uint32_t>(number);
+    if (!std::is_pointer_v<Handle> || value < kFirst) return handle_of<Handle>(value);
     const std::lock_guard lock(mutex_);
-    return value - kFirstOwnHandle < given_.size() ? given_[value - kFirstOwnHandle] : Handle{};
+    return value - kFirst < given_.size() ? given_[value - kFirst] : Handle{};
   }
 
  private:
+  static constexpr std::uint32_t kFirst = 4096;
+
   std::mutex mutex_;
   std::vector<Handle> given_;
 };

@@ -37,8 +37,8 @@ Info::Entries Info::entries() const {
   return entries_;
 }
 
-Handles<Info, MPI_Info, 0x130, 2>& infos() {
-  using All = Handles<Info, MPI_Info, 0x130, 2>;
+Handles<Info, MPI_Info>& infos() {
+  using All = Handles<Info, MPI_Info>;
   static All& handles = []() -> All& {
     auto* made = new All;
     made->predefine(MPI_INFO_ENV, std::make_shared<Info>());

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 #include "bindings/mpi/handle.h"
 
 namespace tutti::mpi {
@@ -36,7 +36,7 @@ using InfoRef = std::shared_ptr<Info>;
 
 /// All of the program's, and MPI_INFO_ENV: environment.cpp tells it what it knows about the start
 /// of the program.
-Handles<Info, MPI_Info, 0x130, 2>& infos();
+Handles<Info, MPI_Info>& infos();
 /// Throws Failure(MPI_ERR_INFO) for the null handle and a freed one.
 InfoRef shared_info(MPI_Info info);
 /// The same, and null for MPI_INFO_NULL: for arguments that may be it.

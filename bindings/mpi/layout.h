@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 #include "bindings/mpi/element.h"
 
 namespace tutti::mpi {

@@ -1,6 +1,6 @@
 #include "bindings/mpi/matching.h"
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 #include "bindings/mpi/request.h"
 
 namespace tutti::mpi {

@@ -171,8 +171,8 @@ void Operator::apply(const void* in, void* in_out, MPI_Count count, const Type& 
       });
 }
 
-Handles<Operator, MPI_Op, 0x20, 0x20>& operators() {
-  using All = Handles<Operator, MPI_Op, 0x20, 0x20>;
+Handles<Operator, MPI_Op>& operators() {
+  using All = Handles<Operator, MPI_Op>;
   static All& handles = []() -> All& {
     auto* made = new All;
     for (const Row& row : kOperators)

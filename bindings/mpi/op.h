@@ -81,7 +81,7 @@ class Operator {
 };
 
 /// All operators; the predefined ones are there from the start.
-Handles<Operator, MPI_Op, 0x20, 0x20>& operators();
+Handles<Operator, MPI_Op>& operators();
 /// The operator of a handle. Throws Failure(MPI_ERR_OP) for the null handle and a freed one.
 std::shared_ptr<Operator> shared_operator(MPI_Op op);
 Operator& operator_of(MPI_Op op);

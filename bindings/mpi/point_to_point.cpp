@@ -217,8 +217,8 @@ struct Taken {
   std::unique_ptr<Arrived> message;
   CommRef comm;
 };
-Handles<Taken, MPI_Message, 0x128, 2>& taken_messages() {
-  static auto* all = new Handles<Taken, MPI_Message, 0x128, 2>;
+Handles<Taken, MPI_Message>& taken_messages() {
+  static auto* all = new Handles<Taken, MPI_Message>;
   return *all;
 }
 

@@ -62,6 +62,7 @@ const Row kTypes[] = {
     TUTTI_ROW(MPI_REAL16, float128),
     TUTTI_ROW(MPI_COMPLEX4, complex_float16), TUTTI_ROW(MPI_COMPLEX8, complex_float32),
     TUTTI_ROW(MPI_COMPLEX16, complex_float64), TUTTI_ROW(MPI_COMPLEX32, complex_float128),
+    TUTTI_ROW(MPIX_C_FLOAT16, float16), TUTTI_ROW(MPIX_BFLOAT16, bfloat16),
 };
 
 #define TUTTI_PAIR(type, value, index) {type, #type, E::value, E::index}
@@ -75,18 +76,10 @@ const PairRow kPairs[] = {
 #undef TUTTI_PAIR
 // clang-format on
 
-// Intel MPI's header names two more, of 16-bit floats (docs/mpi.md).
-const Row kIntelTypes[] = {
-    {reinterpret_cast<MPI_Datatype>(0x2f8), "MPIX_C_FLOAT16", E::float16},
-    {reinterpret_cast<MPI_Datatype>(0x2f9), "MPIX_BFLOAT16", E::bfloat16},
-};
-
-using TypeHandles = Handles<Type, MPI_Datatype, 0x200, 0x100>;
+using TypeHandles = Handles<Type, MPI_Datatype>;
 
 void define_all(TypeHandles& handles) {
   for (const Row& row : kTypes)
-    handles.predefine(row.handle, Type::predefined(row.name, row.element));
-  for (const Row& row : kIntelTypes)
     handles.predefine(row.handle, Type::predefined(row.name, row.element));
   for (const PairRow& row : kPairs) {
     handles.predefine(row.handle, Type::predefined_pair(row.name, row.value, row.index));
@@ -105,11 +98,9 @@ TypeHandles& types() {
 }
 
 MPI_Datatype predefined_handle(const Type& type) {
-  for (std::uintptr_t value = 0x200; value < 0x300; ++value) {
-    const auto handle = reinterpret_cast<MPI_Datatype>(value);
-    if (types().find(handle) == &type) return handle;
-  }
-  fail(MPI_ERR_INTERN, "{} has no handle", type.name());
+  const MPI_Datatype handle = types().predefined_handle(type, MPI_DATATYPE_NULL);
+  if (handle == MPI_DATATYPE_NULL) fail(MPI_ERR_INTERN, "{} has no handle", type.name());
+  return handle;
 }
 
 TypeRef shared_type(MPI_Datatype type) {

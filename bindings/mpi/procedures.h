@@ -6,7 +6,7 @@
 // in front of the exported one sees the program's calls alone.
 #pragma once
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 
 namespace tutti::mpi {
 

@@ -8,8 +8,8 @@
 
 namespace tutti::mpi {
 
-Handles<Request, MPI_Request, 0x180, 1>& requests() {
-  static auto* all = new Handles<Request, MPI_Request, 0x180, 1>;
+Handles<Request, MPI_Request>& requests() {
+  static auto* all = new Handles<Request, MPI_Request>;
   return *all;
 }
 

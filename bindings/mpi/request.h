@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 #include "bindings/mpi/buffer.h"
 #include "bindings/mpi/communicator.h"
 #include "bindings/mpi/handle.h"
@@ -87,7 +87,7 @@ struct Request {
 };
 using RequestRef = std::shared_ptr<Request>;
 
-Handles<Request, MPI_Request, 0x180, 1>& requests();
+Handles<Request, MPI_Request>& requests();
 /// Throws Failure(MPI_ERR_REQUEST) for a freed handle; null for MPI_REQUEST_NULL.
 RequestRef shared_request(MPI_Request request);
 

@@ -4,9 +4,33 @@
 
 #include <cstring>
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 
 namespace tutti::mpi {
+
+#ifdef TUTTI_MPI_MPICH
+
+/// Bytes of data (packed) in the message.
+inline MPI_Count status_bytes(const MPI_Status& status) {
+  const auto low = static_cast<std::uint32_t>(status.count_lo);
+  const auto high = static_cast<std::uint32_t>(status.count_hi_and_cancelled) >> 1;
+  return static_cast<MPI_Count>(std::uint64_t{high} << 32 | low);
+}
+inline bool status_cancelled(const MPI_Status& status) {
+  return (status.count_hi_and_cancelled & 1) != 0;
+}
+inline void set_status_bytes(MPI_Status& status, MPI_Count bytes) {
+  const auto high = static_cast<std::uint32_t>(static_cast<std::uint64_t>(bytes) >> 32);
+  const auto cancelled = static_cast<std::uint32_t>(status_cancelled(status));
+  status.count_lo = static_cast<int>(static_cast<std::uint32_t>(bytes));
+  status.count_hi_and_cancelled = static_cast<int>(high << 1 | cancelled);
+}
+inline void set_status_cancelled(MPI_Status& status, bool cancelled) {
+  const auto high = static_cast<std::uint32_t>(status.count_hi_and_cancelled) & ~1U;
+  status.count_hi_and_cancelled = static_cast<int>(high | (cancelled ? 1 : 0));
+}
+
+#else
 
 /// Bytes of data (packed) in the message.
 inline MPI_Count status_bytes(const MPI_Status& status) {
@@ -22,6 +46,8 @@ inline bool status_cancelled(const MPI_Status& status) { return status.MPI_inter
 inline void set_status_cancelled(MPI_Status& status, bool cancelled) {
   status.MPI_internal[2] = cancelled ? 1 : 0;
 }
+
+#endif
 
 /// Of a request that is null or inactive, and of a message that had none.
 inline MPI_Status empty_status() {

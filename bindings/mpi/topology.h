@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "bindings/mpi/abi.h"
+#include "bindings/mpi/interface.h"
 
 namespace tutti::mpi {
 

@@ -180,7 +180,7 @@ class Type {
 };
 
 /// All data types; predefined ones are there from the start.
-Handles<Type, MPI_Datatype, 0x200, 0x100>& types();
+Handles<Type, MPI_Datatype>& types();
 
 /// The handle of a predefined type.
 MPI_Datatype predefined_handle(const Type& type);

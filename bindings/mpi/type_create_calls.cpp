@@ -137,7 +137,7 @@ int MPI_Type_dup(MPI_Datatype oldtype, MPI_Datatype* newtype) {
     const TypeRef copy = Type::duplicate(old);
     const MPI_Datatype handle = types().add(copy);
     try {
-      old->attributes().copy_to(copy->attributes(), oldtype, handle);
+      old->attributes().copy_to(copy->attributes(), bits_of(oldtype), bits_of(handle));
     } catch (...) {
       types().remove(handle);
       *newtype = MPI_DATATYPE_NULL;
@@ -154,7 +154,7 @@ int MPI_Type_free(MPI_Datatype* datatype) {
     if (types().is_predefined(*datatype)) {
       fail(MPI_ERR_TYPE, "{} is predefined and cannot be freed", type.name());
     }
-    type.attributes().clear(*datatype);
+    type.attributes().clear(bits_of(*datatype));
     types().remove(*datatype);
     *datatype = MPI_DATATYPE_NULL;
   });

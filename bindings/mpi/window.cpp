@@ -35,8 +35,8 @@ void check_one_host(Comm& comm) {
 
 }  // namespace
 
-Handles<Win, MPI_Win, 0x110, 1>& wins() {
-  static auto* all = new Handles<Win, MPI_Win, 0x110, 1>;
+Handles<Win, MPI_Win>& wins() {
+  static auto* all = new Handles<Win, MPI_Win>;
   return *all;
 }
 
@@ -219,7 +219,7 @@ int MPI_Win_free(MPI_Win* win) {
     if (w.exposed || w.started || w.holds_all) {
       fail(MPI_ERR_RMA_SYNC, "the window is in the middle of an epoch");
     }
-    w.attributes.clear(*win);
+    w.attributes.clear(bits_of(*win));
     run(w.comm->tutti, {.collective = Collective::barrier});
     const WinRef last = wins().remove(*win);
     *win = MPI_WIN_NULL;

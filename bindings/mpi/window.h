@@ -70,7 +70,7 @@ struct Win {
 };
 using WinRef = std::shared_ptr<Win>;
 
-Handles<Win, MPI_Win, 0x110, 1>& wins();
+Handles<Win, MPI_Win>& wins();
 /// Throws Failure(MPI_ERR_WIN) for the null handle and a freed one.
 Win& win_of(MPI_Win win);
 

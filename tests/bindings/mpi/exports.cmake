@@ -1,5 +1,5 @@
-# libmpi_abi.so.1 exports every procedure of procedures.def, under both names, and nothing else; docs/mpi.md counts those
-# that are refused. cmake -DLIBRARY=... -DROOT=... -DNM=... -P exports.cmake
+# A library of MPI exports every procedure of procedures.def, under both names, and nothing else but what MPICH's mpi.h
+# declares besides; docs/mpi.md counts those that are refused. cmake -DLIBRARY=... -DROOT=... -DNM=... -P exports.cmake
 file(STRINGS ${ROOT}/bindings/mpi/procedures.def rows REGEX "^TUTTI_MPI_")
 set(wanted "")
 set(refused 0)
@@ -15,6 +15,16 @@ execute_process(COMMAND ${NM} -D --defined-only ${LIBRARY} OUTPUT_VARIABLE text 
 string(REGEX MATCHALL " [TW] [^\n]+" lines "${text}")
 list(TRANSFORM lines REPLACE "^ [TW] " "")
 list(TRANSFORM lines REPLACE "@.*" "")
+if(LIBRARY MATCHES "libmpi\\.so")
+  list(APPEND wanted MPIR_Dup_fn)
+  string(REGEX MATCHALL " [RBD] [^\n]+" variables "${text}")
+  list(TRANSFORM variables REPLACE "^ [RBD] " "")
+  list(SORT variables)
+  set(needed MPI_F_STATUSES_IGNORE MPI_F_STATUS_IGNORE MPI_T_PVAR_ALL_HANDLES MPI_UNWEIGHTED MPI_WEIGHTS_EMPTY)
+  if(NOT variables STREQUAL needed)
+    message(FATAL_ERROR "variables: ${variables}; needed: ${needed}")
+  endif()
+endif()
 list(SORT lines)
 list(SORT wanted)
 set(missing ${wanted})

@@ -45,17 +45,39 @@ TEST(Topology, RanksAndPlacesAreInverse) {
   EXPECT_EQ(grid.shifted(0, 1, 1000), 0);
 }
 
+TEST(Handles, OfManyObjectsLeadToThemUntilTheyAreFreed) {
+  Handles<const int, MPI_Request> all;  // beyond the first chunks of slots
+  std::vector<MPI_Request> handles;
+  for (int i = 0; i < 1000; ++i) handles.push_back(all.add(std::make_shared<const int>(i)));
+  for (int i = 0; i < 1000; ++i) {
+    const MPI_Request handle = handles[static_cast<std::size_t>(i)];
+    ASSERT_NE(all.find(handle), nullptr);
+    EXPECT_EQ(*all.find(handle), i);
+    EXPECT_EQ(all.numbered(all.number(handle)), handle);
+  }
+  EXPECT_EQ(*all.remove(handles[700]), 700);
+  EXPECT_EQ(all.find(handles[700]), nullptr);
+  EXPECT_EQ(all.alive(), 999);
+  Handles<const int, MPI_Request> others;
+  EXPECT_EQ(others.find(handles[3]), nullptr);
+  EXPECT_EQ(others.numbered(1 << 30), MPI_Request{});
+}
+
+// Handles of objects that have attributes.
+constexpr std::uintptr_t kObject = 1, kCopy = 2;
+
 TEST(Attributes, AreCopiedInOrderAndDeletedInTheOppositeOne) {
   std::vector<std::string> calls;
   const auto key = [&](const char* name, int copied) {
     Key made;
-    made.copy = [&calls, name, copied](void*, int, void*, void* value, void* copy, int* flag) {
+    made.copy = [&calls, name, copied](std::uintptr_t, int, void*, void* value, void* copy,
+                                       int* flag) {
       calls.push_back(std::string("copy ") + name);
       *static_cast<void**>(copy) = static_cast<char*>(value) + 1;
       *flag = copied;
       return 0;
     };
-    made.on_delete = [&calls, name](void*, int, void*, void*) {
+    made.on_delete = [&calls, name](std::uintptr_t, int, void*, void*) {
       calls.push_back(std::string("delete ") + name);
       return 0;
     };
@@ -64,16 +86,16 @@ TEST(Attributes, AreCopiedInOrderAndDeletedInTheOppositeOne) {
   const auto a = key("a", 1), b = key("b", 0), c = key("c", 1);
   char memory[8];
   Attributes object, copy;
-  object.set(&object, a, memory);
-  object.set(&object, b, memory + 2);
-  object.set(&object, c, memory + 4);
-  object.copy_to(copy, &object, &copy);
+  object.set(kObject, a, memory);
+  object.set(kObject, b, memory + 2);
+  object.set(kObject, c, memory + 4);
+  object.copy_to(copy, kObject, kCopy);
   void* value = nullptr;
   ASSERT_TRUE(copy.get(c->number, &value));
   EXPECT_EQ(value, memory + 5);
   EXPECT_FALSE(copy.get(b->number, &value));
-  copy.clear(&copy);
-  object.remove(&object, b->number);
+  copy.clear(kCopy);
+  object.remove(kObject, b->number);
   EXPECT_EQ(calls, (std::vector<std::string>{"copy a", "copy b", "copy c", "delete c", "delete a",
                                              "delete b"}));
 }
@@ -82,12 +104,12 @@ TEST(Attributes, AFreedKeyServesTheValuesThatHaveIt) {
   Attributes object;
   int deleted = 0;
   Key made;
-  made.on_delete = [&](void*, int, void*, void*) { return ++deleted, 0; };
+  made.on_delete = [&](std::uintptr_t, int, void*, void*) { return ++deleted, 0; };
   const int number = new_key(std::move(made));
-  object.set(&object, find_key(number), nullptr);
+  object.set(kObject, find_key(number), nullptr);
   free_key(number);
   EXPECT_NE(find_key(number), nullptr);
-  object.clear(&object);
+  object.clear(kObject);
   EXPECT_EQ(find_key(number), nullptr);
   EXPECT_EQ(deleted, 1);
 }
@@ -95,11 +117,11 @@ TEST(Attributes, AFreedKeyServesTheValuesThatHaveIt) {
 TEST(Attributes, AFunctionThatFailsKeepsTheValue) {
   Attributes object;
   Key made;
-  made.on_delete = [](void*, int, void*, void*) { return 77; };
+  made.on_delete = [](std::uintptr_t, int, void*, void*) { return 77; };
   const auto key = find_key(new_key(std::move(made)));
-  object.set(&object, key, &object);
+  object.set(kObject, key, &object);
   try {
-    object.remove(&object, key->number);
+    object.remove(kObject, key->number);
     FAIL();
   } catch (const Failure& failure) {
     EXPECT_EQ(failure.error_class(), 77);

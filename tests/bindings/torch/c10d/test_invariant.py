@@ -1,6 +1,7 @@
 """With TUTTI_INVARIANT=1 a training run has the same losses, bit for bit, however its sums are cut and carried."""
 
 import os
+import pathlib
 from contextlib import contextmanager
 
 import pytest
@@ -136,3 +137,29 @@ def test_ranks_that_disagree_are_told():
 
     with pytest.raises(Failed, match="rank 0 asks for invariant bits and rank 2 does not"):
         run(WORLD, body)
+
+
+def logits(rank, world, batch, plain):
+    """Of examples/python/batch_invariant.py, as a digest."""
+    import batch_invariant
+
+    return batch_invariant.serve(batch, 6, plain)[0]
+
+
+def digest(world, batch, plain=False, invariant=True):
+    found = run(world, logits, batch, plain, options=tutti.torch.Options(invariant=invariant))
+    assert len(set(found)) == 1
+    return found[0]
+
+
+def test_logits_depend_neither_on_the_batch_nor_on_the_number_of_ranks(monkeypatch):
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[4] / "examples/python"))
+    alone = digest(1, 1)
+    for world, batch in [(1, 7), (2, 1), (2, 7), (4, 1), (4, 7), (4, 32)]:
+        assert digest(world, batch) == alone, (world, batch)
+    with environment(TUTTI_WINDOWS="0", TUTTI_CMA="0"):
+        assert digest(4, 7) == alone
+    # With the usual kernels, and with sums of another order, they do.
+    assert digest(2, 1, plain=True) != digest(4, 1, plain=True)
+    with environment(TUTTI_ALGORITHM="ring"):
+        assert digest(4, 1, invariant=False) != alone

@@ -1,0 +1,49 @@
+// What the libraries of MPI export: each procedure of the standard, and the same under its second
+// name, PMPI_..., for tools that replace the first. The handles are those of the library's binary
+// interface, so nothing is converted.
+#include "bindings/mpi/procedures.h"
+
+#define TUTTI_MPI_EXPORT extern "C" __attribute__((visibility("default")))
+
+#define TUTTI_MPI_OFFERED(result, name, parameters, arguments)                   \
+  TUTTI_MPI_EXPORT result name parameters { return tutti::mpi::name arguments; } \
+  TUTTI_MPI_EXPORT result P##name parameters __attribute__((alias(#name)));
+#define TUTTI_MPI_REFUSED(error_class, name, parameters, arguments) \
+  TUTTI_MPI_OFFERED(int, name, parameters, arguments)
+
+#include "bindings/mpi/procedures.def"
+
+#ifdef TUTTI_MPI_MPICH
+
+// What MPICH's mpi.h declares besides, and programs so need: a copy function that is one, and
+// arguments with a meaning of their own that are variables.
+
+TUTTI_MPI_EXPORT int MPIR_Dup_fn(MPI_Comm, int, void*, void* value, void* place, int* copied) {
+  *static_cast<void**>(place) = value;
+  *copied = 1;
+  return MPI_SUCCESS;
+}
+
+namespace {
+int* const kUnweighted = MPI_UNWEIGHTED;
+int* const kWeightsEmpty = MPI_WEIGHTS_EMPTY;
+}  // namespace
+#undef MPI_UNWEIGHTED
+#undef MPI_WEIGHTS_EMPTY
+
+extern "C" {
+#define TUTTI_MPI_VARIABLE __attribute__((visibility("default"))) extern
+TUTTI_MPI_VARIABLE int* const MPI_UNWEIGHTED;
+TUTTI_MPI_VARIABLE int* const MPI_WEIGHTS_EMPTY;
+TUTTI_MPI_VARIABLE MPI_Fint* MPI_F_STATUS_IGNORE;
+TUTTI_MPI_VARIABLE MPI_Fint* MPI_F_STATUSES_IGNORE;
+TUTTI_MPI_VARIABLE const MPI_T_pvar_handle MPI_T_PVAR_ALL_HANDLES;
+
+int* const MPI_UNWEIGHTED = kUnweighted;
+int* const MPI_WEIGHTS_EMPTY = kWeightsEmpty;
+MPI_Fint* MPI_F_STATUS_IGNORE = nullptr;
+MPI_Fint* MPI_F_STATUSES_IGNORE = nullptr;
+const MPI_T_pvar_handle MPI_T_PVAR_ALL_HANDLES = nullptr;
+}
+
+#endif
