@@ -99,16 +99,19 @@ class Future {
   bool valid() const { return state_ != nullptr; }
   /// Whether the call has finished or failed. Never blocks, and costs a load.
   bool ready() const;
-  /// Blocks until the call has finished; throws its error.
+  /// Blocks until the call has finished; throws its error. Where no other thread runs the rank's
+  /// started calls, this one does meanwhile.
   void wait();
-  /// Waits as wait() does, at most so long: false if the call has not finished by then.
+  /// Waits as wait() does, with a limit: false if the call has not finished by then. With 10 ms or
+  /// more, it may return later, by the time that this thread takes to copy what has come.
   bool wait_for(std::chrono::nanoseconds longest);
   bool wait_until(std::chrono::steady_clock::time_point deadline);
   /// The call's error; none if it has succeeded or is not ready yet. Never blocks.
   std::optional<Error> error() const;
   /// Runs `callback` once the call has finished or failed: on the thread that runs this rank's
-  /// started calls, or, if the future is ready, at once on this thread. Callbacks of one future run
-  /// in the order of registration. They run before destroy() of the communicator goes on, and
+  /// started calls (its engine's, or one that waits for a future, so do not wait with a lock that a
+  /// callback takes), or, if the future is ready, at once on this thread. Callbacks of one future
+  /// run in the order of registration. They run before destroy() of the communicator goes on, and
   /// before a blocking call goes on that comes after this one in its order (start()). Meanwhile all
   /// started calls of the rank stand still. So a callback should be short, and must not block: it
   /// may start() other calls, but it may neither wait for any nor make blocking ones (most of them
@@ -188,15 +191,16 @@ class Communicator : public NamedCalls<Communicator, void> {
   /// first calls wait for the first calls of the ranks that they need. Throws Error(system)
   /// where libtutti_cuda.so, a part of Tutti, is missing.
   void run(const Call& call, void* stream);
-  /// Starts `call` and returns; its memory belongs to the operation until that is over. One thread
-  /// of the rank, which exists from the first start() on, runs the started calls of this
-  /// communicator and of all communicators made from it (split, shrink), side by side. Calls of
-  /// different communicators have no order, so ranks may start them in different orders. Within a
-  /// communicator collectives keep the order of the calls. So do the messages to one peer, and the
-  /// messages from one peer. Apart from that, messages and collectives may overtake each other. So
-  /// before you start a call that needs the result of another one, wait for its future. A failure
-  /// ends all started calls of its communicator, and no others. Messages to the own rank need a
-  /// group().
+  /// Starts `call` and returns; its memory belongs to the operation until that is over. A thread
+  /// that waits for a future runs the started calls of this communicator and of all communicators
+  /// made from it (split, shrink), side by side; where none does, one thread of the rank, which
+  /// exists from the first start() on. In a loop of start() and wait(), that thread gives the
+  /// caller up to 4 ms to wait, before it begins a call itself. Calls of different communicators
+  /// have no order, so ranks may start them in different orders. Within a communicator collectives
+  /// keep the order of the calls. So do the messages to one peer, and the messages from one peer.
+  /// Apart from that, messages and collectives may overtake each other. So before you start a call
+  /// that needs the result of another one, wait for its future. A failure ends all started calls of
+  /// its communicator, and no others. Messages to the own rank need a group().
   Future start(const Call& call);
   /// Withdraws a started recv, unless a part of its message has arrived; then the recv goes on. The
   /// future of a withdrawn recv fails with `aborted`, later, and a recv that is started after it

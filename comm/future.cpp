@@ -52,6 +52,7 @@ void Future::State::complete(std::optional<Error> why) {
     mine.swap(callbacks);
     done.store(true, std::memory_order_release);
     callers.reset();
+    engine.reset();
   }
   changed.notify_all();
   for (const auto& callback : mine) call_back(callback);
@@ -66,29 +67,33 @@ void Future::State::check_process() const {
 
 bool Future::ready() const { return !state_ || state_->done.load(std::memory_order_acquire); }
 
-void Future::wait() {
-  if (!ready()) {
-    state_->check_process();
-    refuse_to_block("wait for a Future");
-    std::unique_lock lock(state_->mutex);
-    const CallerWaits waits(*state_);
-    state_->changed.wait(lock, [&] { return ready(); });  // no deadline, so no timer of the kernel
+bool Future::State::wait(Deadline deadline) {
+  check_process();
+  refuse_to_block("wait for a Future");
+  std::unique_lock lock(mutex);
+  const CallerWaits waits(*this);
+  const auto is_over = [&] { return done.load(std::memory_order_acquire); };
+  // A copy is not interrupted half-way: a caller that has no time does not begin any.
+  constexpr std::chrono::milliseconds kNoTime(10);
+  const bool has_time = deadline == Deadline::max() || deadline_after(kNoTime) <= deadline;
+  if (const std::shared_ptr<Engine> its = has_time ? engine : nullptr) {
+    lock.unlock();
+    its->drive_for(*this, deadline);
+    lock.lock();
   }
-  if (state_ && state_->error) throw Error(*state_->error);
+  if (deadline != Deadline::max()) return changed.wait_until(lock, deadline, is_over);
+  changed.wait(lock, is_over);  // without a timer of the kernel
+  return true;
 }
+
+void Future::wait() { wait_until(Deadline::max()); }
 
 bool Future::wait_for(std::chrono::nanoseconds longest) {
   return wait_until(deadline_after(longest));
 }
 
 bool Future::wait_until(std::chrono::steady_clock::time_point deadline) {
-  if (!ready()) {
-    state_->check_process();
-    refuse_to_block("wait for a Future");
-    std::unique_lock lock(state_->mutex);
-    const CallerWaits waits(*state_);
-    if (!state_->changed.wait_until(lock, deadline, [&] { return ready(); })) return false;
-  }
+  if (!ready() && !state_->wait(deadline)) return false;
   if (state_ && state_->error) throw Error(*state_->error);
   return true;
 }

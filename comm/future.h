@@ -12,18 +12,24 @@
 
 #include "comm/communicator.h"
 #include "core/fork.h"
+#include "core/wait.h"
 #include "transport/host/control_block.h"
 
 namespace tutti {
 
+class Engine;
+
 struct Future::State {
   /// The call is over; with `why`, it has failed. Runs the callbacks.
   void complete(std::optional<Error> why);
+  /// As Future::wait_until().
+  bool wait(Deadline deadline);
   /// Throws in a child of fork(), which does not have the thread that would complete it.
   void check_process() const;
 
-  /// Of the rank: a caller that waits for the call says so there. None: it is over.
-  std::shared_ptr<CallersWaits> callers;
+  // None: it is over.
+  std::shared_ptr<CallersWaits> callers;  // of the rank: a caller that waits for the call says so
+  std::shared_ptr<Engine> engine;         // runs it
   const std::uint32_t made_in = process_generation();
   std::atomic<bool> done{false};
   std::mutex mutex;

@@ -25,27 +25,27 @@
 namespace tutti {
 namespace {
 
-struct Kept {
+struct GroupedCall {
   Communicator::Impl* impl;
   KeptCall kept;
   std::shared_ptr<ConditionCall> condition;  // instead of `kept`
   const Call& call() const { return kept.call(); }
 };
 
-struct KeptOfWindow {
+struct GroupedWindowCall {
   std::shared_ptr<Window::Impl> window;
   WindowCall call;
 };
 
-struct KeptOnDevice : Kept {
+struct GroupedDeviceCall : GroupedCall {
   device::Stream stream;
 };
 
 struct OpenGroup {
   std::vector<std::unique_ptr<Communicator::Impl>> leaving;  // destroyed since the group was opened
-  std::vector<Kept> calls;
-  std::vector<KeptOnDevice> device_calls;
-  std::vector<KeptOfWindow> window_calls;
+  std::vector<GroupedCall> calls;
+  std::vector<GroupedDeviceCall> device_calls;
+  std::vector<GroupedWindowCall> window_calls;
 };
 
 OpenGroup& open_group() {
@@ -54,8 +54,8 @@ OpenGroup& open_group() {
 }
 
 /// A rank's messages to itself have to be in one group, or they would wait for ever.
-template <class Kepts>
-void check_own_messages(const Kepts& calls) {
+template <class GroupedCalls>
+void check_own_messages(const GroupedCalls& calls) {
   std::map<const Communicator::Impl*, std::pair<int, int>> own;
   for (const auto& k : calls) {
     if (k.call().collective != Collective::send_recv || k.call().peer != k.impl->group->rank())
@@ -74,9 +74,9 @@ void check_own_messages(const Kepts& calls) {
   }
 }
 
-void run_on_device(const std::vector<KeptOnDevice>& kept) {
+void run_on_device(const std::vector<GroupedDeviceCall>& kept) {
   std::vector<DeviceCallOn> calls;
-  for (const KeptOnDevice& k : kept) calls.push_back({k.impl, &k.call(), k.stream});
+  for (const GroupedDeviceCall& k : kept) calls.push_back({k.impl, &k.call(), k.stream});
   tutti::run_on_device(calls);
 }
 
@@ -90,9 +90,9 @@ int same_rank(int rank, const Members& source, const Members& group) {
 
 /// A call of a group has failed and cut off all of the group's communicators half way: so they
 /// fail, too.
-void fail_all(const std::vector<Kept>& calls, const Error& error) {
+void fail_all(const std::vector<GroupedCall>& calls, const Error& error) {
   std::set<RankGroup*> all;
-  for (const Kept& k : calls) all.insert(k.impl->group.get());
+  for (const GroupedCall& k : calls) all.insert(k.impl->group.get());
   const bool one = all.size() == 1;
   // The communicator whose failure this is, if that can be told: it numbers the error's rank.
   const auto is_source = [&](RankGroup* group) {
@@ -119,8 +119,8 @@ void fail_all(const std::vector<Kept>& calls, const Error& error) {
 }
 
 /// Does what can be done now of calls of windows. The rest of them goes to `calls`.
-void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& calls) {
-  for (const KeptOfWindow& k : window_calls) {
+void issue(const std::vector<GroupedWindowCall>& window_calls, std::vector<GroupedCall>& calls) {
+  for (const GroupedWindowCall& k : window_calls) {
     k.window->check(k.call);  // again: what has ended since
     if (auto left = k.window->issue(k.call)) {
       Communicator::Impl& impl = *k.window->comm;
@@ -133,9 +133,10 @@ void issue(const std::vector<KeptOfWindow>& window_calls, std::vector<Kept>& cal
 /// The communicators of a group, and this thread's turns at them.
 class TurnsOfGroup {
  public:
-  TurnsOfGroup(const std::vector<Kept>& calls, const std::vector<KeptOfWindow>& window_calls) {
-    for (const Kept& k : calls) impls_.push_back(k.impl);
-    for (const KeptOfWindow& k : window_calls) {
+  TurnsOfGroup(const std::vector<GroupedCall>& calls,
+               const std::vector<GroupedWindowCall>& window_calls) {
+    for (const GroupedCall& k : calls) impls_.push_back(k.impl);
+    for (const GroupedWindowCall& k : window_calls) {
       if (!k.window->ended) impls_.push_back(k.window->comm);
     }
     // In the order of their addresses, as two threads may take some of the same.
@@ -164,13 +165,13 @@ class TurnsOfGroup {
 
 /// Runs `calls` on this thread; what moves to the engine goes to `moved`. Where a communicator has
 /// started calls, all move there.
-void run_calls(const std::vector<Kept>& calls, const TurnsOfGroup& turns,
+void run_calls(const std::vector<GroupedCall>& calls, const TurnsOfGroup& turns,
                std::vector<Future>& moved) {
   std::array<std::byte, 4096> room;
   std::pmr::monotonic_buffer_resource memory(room.data(), room.size());
   std::pmr::map<std::pair<Communicator::Impl*, SeriesKey>, CallersSeries> all(&memory);
   std::pmr::list<ListedCall> listed(&memory);
-  for (const Kept& k : calls) {
+  for (const GroupedCall& k : calls) {
     const SeriesKey key =
         k.condition ? SeriesKey{-1, false, k.condition.get()} : SeriesKey::of(k.call());
     all.try_emplace({k.impl, key}, *k.impl, key, k.condition)
@@ -188,10 +189,11 @@ void run_calls(const std::vector<Kept>& calls, const TurnsOfGroup& turns,
   if (!jobs.empty()) run_or_move(jobs, turns.wanted(), moved);
 }
 
-void run_together(std::vector<Kept>& calls, const std::vector<KeptOfWindow>& window_calls) {
+void run_together(std::vector<GroupedCall>& calls,
+                  const std::vector<GroupedWindowCall>& window_calls) {
   // Since fork(), perhaps.
-  for (const Kept& k : calls) k.impl->check_process();
-  for (const KeptOfWindow& k : window_calls) {
+  for (const GroupedCall& k : calls) k.impl->check_process();
+  for (const GroupedWindowCall& k : window_calls) {
     if (!k.window->ended) k.window->comm->check_process();
   }
   TurnsOfGroup turns(calls, window_calls);
@@ -203,7 +205,7 @@ void run_together(std::vector<Kept>& calls, const std::vector<KeptOfWindow>& win
       turns.end();
       wait_for_moved(moved, turns.impls());
     }
-    for (const Kept& k : calls) {
+    for (const GroupedCall& k : calls) {
       if (!k.condition) continue;
       if (const auto error = k.condition->condition->error()) throw Error(*error);
     }

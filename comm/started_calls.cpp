@@ -78,6 +78,7 @@ std::shared_ptr<Future::State> StartedCalls::start(const Call& call,
                                                    const std::optional<Series::Begun>& begun) {
   auto started = std::make_shared<StartedCall>(call);
   started->callers = callers_;
+  started->engine = engine_;
   started->begun = begun;
   engine_->start(*this, started);
   return started;
@@ -86,6 +87,7 @@ std::shared_ptr<Future::State> StartedCalls::start(const Call& call,
 std::shared_ptr<Future::State> StartedCalls::start(std::shared_ptr<ConditionCall> call) {
   auto started = std::make_shared<StartedCall>(std::move(call));
   started->callers = callers_;
+  started->engine = engine_;
   engine_->start(*this, started);
   return started;
 }

@@ -33,7 +33,7 @@ std::byte* MemoryPool::obtain(std::size_t bytes, MemoryKind kind) {
                                              memory_text(static_cast<double>(bytes))));
 }
 
-void MemoryPool::release(const Kept& block, MemoryKind kind) {
+void MemoryPool::release(const FreeBlock& block, MemoryKind kind) {
   if (kind == MemoryKind::window) return device_.release(block.data, block.free_after);
   ::operator delete(block.data, kLine);
 }
@@ -98,7 +98,7 @@ void MemoryPool::give_back(Buffer& buffer) {
   OfKind& pool = of_[static_cast<int>(buffer.kind_)];
   pool.use.bytes -= buffer.bytes_;
   if (buffer.data_ == nullptr) return;
-  Kept block{buffer.data_, nullptr};
+  FreeBlock block{buffer.data_, nullptr};
   try {
     if (buffer.kind_ == MemoryKind::window) block.free_after = device_.record(device_.current());
     if (reuse_ == Reuse::yes) {

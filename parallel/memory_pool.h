@@ -82,16 +82,16 @@ class MemoryPool {
 
  private:
   friend class Buffer;
-  struct Kept {
+  struct FreeBlock {
     std::byte* data;
     Device::Event free_after;
   };
   struct OfKind {
     MemoryUse use;
-    std::multimap<std::size_t, Kept> kept;  // by size
+    std::multimap<std::size_t, FreeBlock> kept;  // by size
   };
   std::byte* obtain(std::size_t bytes, MemoryKind kind);
-  void release(const Kept& block, MemoryKind kind);
+  void release(const FreeBlock& block, MemoryKind kind);
   void give_back(Buffer& buffer);
 
   const Reuse reuse_;

@@ -12,7 +12,8 @@ bool Library::streams_are_idle() const {
                      [](const auto& stream) { return stream->idle(); });
 }
 
-Tutti::Tutti(std::span<Communicator> ranks, std::span<const int> devices) : ranks_(ranks) {
+Tutti::Tutti(std::span<Communicator> ranks, std::span<const int> devices, bool started)
+    : ranks_(ranks), started_(started) {
   std::map<int, void*> of_device;
   for (const int device : devices) {
     void*& stream = of_device[device];
@@ -26,7 +27,9 @@ Tutti::Tutti(std::span<Communicator> ranks, std::span<const int> devices) : rank
 }
 
 void Tutti::run(std::size_t local, const Call& call) {
-  if (stream_of_.empty()) {
+  if (stream_of_.empty() && started_) {
+    ranks_[local].start(call).wait();
+  } else if (stream_of_.empty()) {
     ranks_[local].run(call);
   } else {
     ranks_[local].run(call, stream_of_[local]);

@@ -61,7 +61,8 @@ class Tutti : public Library {
  public:
   /// `devices`: each rank's GPU; empty: host memory. Ranks on one GPU share one stream, so a group
   /// of their calls is one kernel. The caller keeps `ranks`.
-  Tutti(std::span<Communicator> ranks, std::span<const int> devices);
+  /// `started`: on host memory, each call is start() and wait().
+  Tutti(std::span<Communicator> ranks, std::span<const int> devices, bool started = false);
 
   void run(std::size_t local, const Call& call) override;
   void group_start() override { tutti::group_start(); }
@@ -74,6 +75,7 @@ class Tutti : public Library {
 
  private:
   std::span<Communicator> ranks_;
+  const bool started_;
   std::vector<void*> stream_of_;  // of each rank
 };
 

@@ -171,6 +171,8 @@ void add_options(CLI::App& app, PerfOptions& options, Raw& raw) {
              "also time every iteration: minimum, maximum, p99, coefficient of variation");
   add_integer(app, "-K,--per_iter_skip", options.skip_iterations, 0, kAny,
               "leave out this many of them");
+  app.add_flag("--started", options.started,
+               "on host memory: each call is start() and wait(), not a blocking one");
   app.add_flag(
       "--invariant", options.invariant,
       "reductions whose bits depend on the inputs and the order of the ranks alone, as with "
@@ -233,6 +235,12 @@ std::string contradiction(std::string_view program, const PerfOptions& options, 
     if (options.bits) return "--bits has inputs that --compress rounds; leave one of them out";
     if (!options.nccl.empty())
       return "--compress is not what --nccl measures; leave one of them out";
+  }
+  if (options.started && options.gpus > 0) {
+    return "--started is about host memory; leave --ngpus (-g) out";
+  }
+  if (options.started && options.aggregate > 1) {
+    return "--started is about single calls; leave --agg_iters (-m) out";
   }
   if (options.bits && options.gpus > 0) {
     return "--bits is about host memory; leave --ngpus (-g) out";

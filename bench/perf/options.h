@@ -56,6 +56,7 @@ struct PerfOptions {
   bool per_iteration = false;
   int skip_iterations = 0;  // of the per-iteration summary
   int graph_launches = 0;   // 0: the calls are not recorded into a graph
+  bool started = false;     // each call is start() and wait()
   bool invariant = false;   // as Options::invariant
   bool compressed = false;  // as Call::compressed
   bool bits = false;        // of results, for machines to compare

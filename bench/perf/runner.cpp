@@ -81,7 +81,7 @@ Runner::Runner(ThreadRanks& ranks, Collective collective, const PerfOptions& opt
       at_start_(memory_use()),
       memory_(make_memory(options, ranks, nccl)),
       with_buffers_(memory_use()),
-      tutti_(ranks.communicators, ranks.devices) {}
+      tutti_(ranks.communicators, ranks.devices, options.started) {}
 
 Runner::~Runner() = default;
 

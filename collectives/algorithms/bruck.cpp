@@ -37,16 +37,16 @@ std::uint32_t widest_of(int n) {
   return widest;
 }
 
-/// Part of a message: blocks at offsets first ... first + count - 1.
-struct Part {
+/// A part of a message: blocks at offsets first ... first + count - 1.
+struct BlockRun {
   int first, count;
 };
 
 /// Offsets 0 ... count - 1, cut before each of `cuts` that lies among them.
-std::vector<Part> parts_of(int count, std::vector<int> cuts) {
+std::vector<BlockRun> parts_of(int count, std::vector<int> cuts) {
   cuts.push_back(count);
   std::sort(cuts.begin(), cuts.end());
-  std::vector<Part> parts;
+  std::vector<BlockRun> parts;
   int begin = 0;
   for (const int cut : cuts) {
     if (cut <= begin || cut > count) continue;
@@ -59,7 +59,7 @@ std::vector<Part> parts_of(int count, std::vector<int> cuts) {
 /// Sends and receives the parts alternately: with one slot a link, all ranks that send twice before
 /// they receive would wait for each other.
 template <class Send, class Receive>
-void in_turn(const std::vector<Part>& sent, Send send, const std::vector<Part>& received,
+void in_turn(const std::vector<BlockRun>& sent, Send send, const std::vector<BlockRun>& received,
              Receive receive) {
   for (std::size_t i = 0; i < std::max(sent.size(), received.size()); ++i) {
     if (i < sent.size()) send(sent[i]);
@@ -81,10 +81,10 @@ RankPlan bruck_all_gather(const PlanRequest& request, int rank) {
   for (const Round& round : rounds_of(n)) {
     const int destination = wrap(rank - round.distance, n);
     const int source = wrap(rank + round.distance, n);
-    const auto send = [&](const Part& p) {
+    const auto send = [&](const BlockRun& p) {
       lane.step({to(destination)}, {out(u32(wrap(rank + p.first, n)))}).span(u32(p.count));
     };
-    const auto receive = [&](const Part& p) {
+    const auto receive = [&](const BlockRun& p) {
       lane.step({out(u32(wrap(source + p.first, n)))}, {from(source)}).span(u32(p.count));
     };
     if (round.distance == 1) {
@@ -121,11 +121,11 @@ RankPlan bruck_reduce_scatter(const PlanRequest& request, int rank) {
     const int source = wrap(rank - d, n);
     // Both sides cut where the run of blocks passes n - 1, where the sender's sums end (at its
     // offset `summed`, d less at the receiver), and where the receiver's do.
-    const auto send = [&](const Part& p) {
+    const auto send = [&](const BlockRun& p) {
       const int j = d + p.first;
       lane.step({to(destination)}, {partial(j)}).span(u32(p.count)).shaped_as(in(block(j)));
     };
-    const auto receive = [&](const Part& p) {
+    const auto receive = [&](const BlockRun& p) {
       const int j = p.first;
       const Operand result = d == 1 ? out(0) : tmp(u32(j));
       lane.step({result}, {partial(j), from(source)})

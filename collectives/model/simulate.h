@@ -53,7 +53,7 @@ struct Scenario {
     double latency = 0;                // until a message is seen that is across
     double slice = 0, slice_rate = 1;  // and so many bytes of it at that rate
     std::vector<int> links = {};       // shared fairly; the worker goes on when all is across
-    Wires::Way wires{};                // passed in turn, between workers that have a core
+    Wires::Path wires{};               // passed in turn, between workers that have a core
   };
 
   std::vector<Worker> workers;

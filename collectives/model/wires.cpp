@@ -16,7 +16,7 @@ Wires::Wires(int wires, std::size_t queues, std::size_t receivers)
       departed_(wires > 0 ? queues : 0),
       coming_(wires > 0 ? receivers : 0) {}
 
-void Wires::depart(int queue, int receiver, const Way& way, const MessageCost& m, double now) {
+void Wires::depart(int queue, int receiver, const Path& way, const MessageCost& m, double now) {
   double& busy = busy_[wire_index(way.out)];
   const double begins = std::max(busy, now + m.first * m.send);
   busy = begins + m.wire;

@@ -22,11 +22,11 @@ class Wires {
  public:
   Wires(int wires, std::size_t queues, std::size_t receivers);
 
-  struct Way {
+  struct Path {
     int out = -1, in = -1;
     double latency = 0;
   };
-  void depart(int queue, int receiver, const Way& way, const MessageCost& cost, double now);
+  void depart(int queue, int receiver, const Path& way, const MessageCost& cost, double now);
 
   struct Arrival {
     int queue = 0;
@@ -46,7 +46,7 @@ class Wires {
   /// About to leave one wire for another.
   struct Departure {
     int queue = 0, receiver = 0;
-    Way way;
+    Path way;
     double begins = 0, ends = 0;
     MessageCost cost;
     friend bool operator>(const Departure& a, const Departure& b) { return a.begins > b.begins; }

@@ -99,8 +99,7 @@ class Network {
     return {refs.data() + s->first_ref, std::size_t{s->destinations} + s->sources};
   }
 
-  // For stories, which look the step up in the plan.
-  /// Step `index` of lane `lane`, in words.
+  /// For stories: step `index` of lane `lane` in words, looked up in the plan.
   std::string step_name(std::uint32_t lane, std::uint32_t index) const;
   /// Operand `i` of that step, destinations first.
   Operand operand(std::uint32_t lane, std::uint32_t index, std::size_t i) const;

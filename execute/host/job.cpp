@@ -34,16 +34,19 @@ bool wait_for(Job& job, Wanted wanted) {
 }
 
 /// Returns when one of `jobs` can do something, has failed (it is taken out then, and `source`
-/// told), or `source` has more. `looks_after`: a job that does not move is looked after even though
-/// others always move.
-void wait_for_any(std::vector<Job*>& jobs, JobSource& source, bool looks_after) {
+/// told), or `source` has more; false: `source` lets go. `looks_after`: a job that does not move is
+/// looked after even though others always move.
+bool wait_for_any(std::vector<Job*>& jobs, JobSource& source, bool looks_after) {
   Wait wait(jobs, &source);
   std::exception_ptr error;
   try {
     if (looks_after) wait.look_after(std::chrono::steady_clock::now());
-    if (jobs.size() == 1 && answers_soon(*jobs.front())) return;
-    while (!wait.is_over()) wait.once();
-    return;
+    if (jobs.size() == 1 && answers_soon(*jobs.front())) return true;
+    while (!wait.is_over()) {
+      if (wait.lets_go()) return false;
+      wait.once();
+    }
+    return true;
   } catch (...) {
     error = std::current_exception();
   }
@@ -51,6 +54,7 @@ void wait_for_any(std::vector<Job*>& jobs, JobSource& source, bool looks_after) 
   std::erase(jobs, &failed);
   failed.operation().abandon();
   source.ended(failed, error);
+  return true;
 }
 
 /// Does what can be done of `job`; true when it has ended, which `source` knows then.
@@ -89,31 +93,15 @@ class Abandoning {
 /// The jobs of one list, until they are wanted elsewhere. The first failure is that of all of them.
 class JobList final : public JobSource {
  public:
-  JobList(std::span<Job*> jobs, Wanted wanted) : jobs_(jobs), wanted_(wanted) {}
-  bool has_more() const override { return is_new_ || (!has_let_go_ && is_any(wanted_)); }
-  void take(std::vector<Job*>& pending) override {
-    if (is_new_) {
-      pending.assign(jobs_.begin(), jobs_.end());
-    } else {
-      std::ranges::copy(pending, jobs_.begin());
-      left_ = pending.size();
-      pending.clear();
-      has_let_go_ = true;
-    }
-    is_new_ = false;
-  }
+  explicit JobList(Wanted wanted) : wanted_(wanted) {}
+  bool lets_go(bool) const override { return is_any(wanted_); }
   bool is_callers() const override { return true; }
   void ended(Job&, std::exception_ptr error) override {
     if (error) std::rethrow_exception(error);
   }
-  /// Those that have been let go.
-  std::span<Job*> left() const { return jobs_.first(left_); }
 
  private:
-  const std::span<Job*> jobs_;
   const Wanted wanted_;
-  bool is_new_ = true, has_let_go_ = false;
-  std::size_t left_ = 0;
 };
 
 }  // namespace
@@ -137,9 +125,11 @@ std::span<Job*> run_unless_wanted(std::span<Job*> jobs, Wanted wanted) {
       if (left.front()->advance()) left = {};
     }
   } else if (!left.empty()) {
-    JobList list(left, wanted);
-    run_to_completion(list);
-    left = list.left();
+    JobList list(wanted);
+    std::vector<Job*> pending(left.begin(), left.end());
+    run_to_completion(list, pending);
+    left = left.first(
+        static_cast<std::size_t>(std::ranges::copy(pending, left.begin()).out - left.begin()));
   }
   abandoning.all_done();
   return left;
@@ -156,17 +146,13 @@ bool run_unless_wanted(Job& job, const Binding& binding, Wanted wanted) {
   return is_over;
 }
 
-void run_to_completion(JobSource& source) {
+void run_to_completion(JobSource& source, std::vector<Job*>& pending) {
   constexpr unsigned kPassesPerLook = 64;
-  std::vector<Job*> pending;
   for (unsigned pass = 1;; ++pass) {
     if (source.has_more()) source.take(pending);
     std::erase_if(pending, [&](Job* job) { return advance_or_end(*job, source); });
-    if (pending.empty()) {
-      if (source.has_more()) continue;
-      return;
-    }
-    wait_for_any(pending, source, pass % kPassesPerLook == 0);
+    if (source.lets_go(false) || (pending.empty() && !source.has_more())) return;
+    if (!pending.empty() && !wait_for_any(pending, source, pass % kPassesPerLook == 0)) return;
   }
 }
 

@@ -49,11 +49,14 @@ class JobSource {
  public:
   virtual ~JobSource() = default;
   /// Whether there are more jobs. Asked at every look, so it has to be cheap.
-  virtual bool has_more() const = 0;
+  virtual bool has_more() const { return false; }
   /// Adds them to `pending`, started.
-  virtual void take(std::vector<Job*>& pending) = 0;
+  virtual void take(std::vector<Job*>& /*pending*/) {}
   /// `job` is not run any further, nor looked at: it has finished, or, with `error`, failed.
   virtual void ended(Job& job, std::exception_ptr error) = 0;
+  /// Whether the thread should leave the jobs, to another one or for later. Asked when none can go
+  /// on. `sleeps`: it would sleep in the kernel now.
+  virtual bool lets_go(bool /*sleeps*/) const { return false; }
   /// Whether a caller waits on this thread, for all of the jobs.
   virtual bool is_callers() const { return false; }
 };
@@ -69,8 +72,9 @@ std::span<Job*> run_unless_wanted(std::span<Job*> jobs, Wanted wanted);
 /// run_unless_wanted() for a job of one call that has not been started; true: it is over.
 bool run_unless_wanted(Job& job, const Binding& binding, Wanted wanted);
 
-/// Runs the jobs of `source` side by side until there are none; those that come meanwhile begin at
-/// once. A failure ends the jobs of its communicator only. Throws what `source` throws.
-void run_to_completion(JobSource& source);
+/// Runs `pending` and the jobs of `source` side by side until there are none, or `source` lets go
+/// of those in `pending`; those that come meanwhile begin at once. A failure ends the jobs of its
+/// communicator only. Throws what `source` throws.
+void run_to_completion(JobSource& source, std::vector<Job*>& pending);
 
 }  // namespace tutti

@@ -101,13 +101,15 @@ void Wait::once() {
     return;
   }
   throw_if_failed();
-  lets_go_ = is_any(wanted_);
   const auto now = Clock::now();
   if (began_ == Clock::time_point{}) began_ = now;
   newest_ = now;
   look_after(now);
   looks_ = 0;
-  if (now - began_ >= yields_for_ || must_not_look) return sleep(now);
+  const bool sleeps = now - began_ >= yields_for_ || must_not_look;
+  lets_go_ = should_let_go(sleeps);
+  if (lets_go_) return;
+  if (sleeps) return sleep(now);
   RankGroup& group = pending_.front()->operation().group();
   spread_out(group, group.blocks(), now);
   // A core of its own a rank does not yield: another program that wants it would have it for its
@@ -192,7 +194,7 @@ void Wait::sleep(Clock::time_point now) {
   // Of several hosts, some may share the cores with this one.
   if (left_to_reactor_) most = std::max(most, std::min((now - began_) / 8, kLongestSleep));
   sleep_unless(
-      doorbells, [&] { return is_over() || is_any(wanted_) || has_failed(); }, most);
+      doorbells, [&] { return is_over() || should_let_go(true) || has_failed(); }, most);
 }
 
 bool Wait::leave_to_reactor(std::span<RankGroup* const> groups, Clock::time_point now) const {
@@ -224,7 +226,7 @@ void Wait::sleep_on_network(std::span<RankGroup* const> groups, Clock::time_poin
     }
   }
   network.sleep(std::max<Clock::duration>(most, std::chrono::microseconds(50)),
-                [&] { return is_over() || is_any(wanted_) || has_failed(); });
+                [&] { return is_over() || should_let_go(true) || has_failed(); });
 }
 
 void Wait::throw_if_failed() {

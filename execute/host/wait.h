@@ -38,7 +38,7 @@ class Wait {
   /// Looks once, and lets some time pass. Throws Error once a communicator has failed.
   void once();
   bool is_over();
-  /// Whether that was so when this thread last had time to look.
+  /// Whether that was so, or `source` lets go, when this thread last had time to look.
   bool lets_go() const { return lets_go_; }
   /// What is done now and then for each job that does not move, whether others do or not.
   void look_after(Clock::time_point now);
@@ -46,6 +46,9 @@ class Wait {
   Job& concerned() const { return *concerned_; }
 
  private:
+  bool should_let_go(bool sleeps) const {
+    return is_any(wanted_) || (source_ != nullptr && source_->lets_go(sleeps));
+  }
   bool is_callers() const { return source_ == nullptr || source_->is_callers(); }
   /// Says that the caller waits no more, and for how long it has: to the newest look, as one more
   /// would cost short waits more than its news is worth.

@@ -32,11 +32,11 @@ constexpr int kRounds = 5;
 constexpr int kCopies = 20;  // in each
 constexpr int kNoGpu = 77;
 
-struct Way {
+struct CopyMethod {
   const char* name;
   const char* (*copy)(void* to, const void* from, std::size_t bytes, void* stream);
 };
-constexpr Way kWays[] = {{"runtime", copy_by_runtime}, {"kernel", copy_by_kernel}};
+constexpr CopyMethod kCopyMethods[] = {{"runtime", copy_by_runtime}, {"kernel", copy_by_kernel}};
 
 void wait(const gpu::Stream& stream) {
   while (!stream.idle()) {
@@ -44,7 +44,7 @@ void wait(const gpu::Stream& stream) {
 }
 
 /// Microseconds of one copy, of the fastest round; the first round is not timed.
-double time_copy(const Way& way, const perf::Buffer& to, const perf::Buffer& from,
+double time_copy(const CopyMethod& way, const perf::Buffer& to, const perf::Buffer& from,
                  std::size_t buffer, std::size_t bytes, const gpu::Stream& stream) {
   const std::size_t places = buffer / bytes;
   double best = std::numeric_limits<double>::infinity();
@@ -96,7 +96,7 @@ int run(const std::vector<std::string>& arguments) {
   for (const std::size_t bytes : sizes) {
     double best = std::numeric_limits<double>::infinity();
     const char* name = "";
-    for (const Way& way : kWays) {
+    for (const CopyMethod& way : kCopyMethods) {
       const double time = time_copy(way, to, from, buffer, bytes, stream);
       if (time < best) name = way.name;
       best = std::min(best, time);

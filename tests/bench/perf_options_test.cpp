@@ -110,6 +110,8 @@ TEST(PerfOptions, LongNames) {
   EXPECT_EQ(parsed.options.max_bytes, 1u << 30);
   EXPECT_EQ(parsed.options.type, DataType::float8_e4m3);
   EXPECT_EQ(parsed.options.checks, 2);
+  EXPECT_FALSE(parsed.options.started);
+  EXPECT_TRUE(parse("--started").options.started);
 }
 
 TEST(PerfOptions, AttachedValuesAndTheLastOneWins) {
@@ -195,6 +197,8 @@ TEST(PerfOptions, RefusesAndSaysWhich) {
       {"-x 2", "--cta_policy"},
       {"-D 1", "--device_implementation"},
       {"-V 8", "--device_cta_count"},
+      {"--started -g 1", "--ngpus"},
+      {"--started -m 2", "--agg_iters"},
       {"--nccl", "--nccl"},
       {"--no_such_option 1", "no_such_option"},
       {"-q", "-q"},

@@ -4,12 +4,14 @@
 #include "tests/comm/started.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <latch>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -269,6 +271,98 @@ TEST_P(Started, WakesTheEngineWhereverItSleeps) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT(took[kTries / 2], 250us);
 #endif
+  });
+}
+
+// --- Who runs them -------------------------------------------------------------------------------
+
+/// How often this thread has slept.
+long sleeps() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw;
+}
+
+/// Calls whose caller waits at once. Then the engine's thread leaves calls to it.
+void call_and_wait(Communicator& c, int calls) {
+  for (int i = 0; i < calls; ++i) {
+    Numbers x{c.rank() + i};
+    c.start(all_reduce(x)).wait();
+    ASSERT_EQ(x, Numbers{2 * i + 1});
+  }
+}
+
+TEST_P(Started, WhoWaitsRunsTheCall) {
+  constexpr int kCalls = 1000;
+  run_thread_ranks(2, [&](Communicator& c) {
+    const long before = sleeps();
+    call_and_wait(c, kCalls);
+    // Where the engine's thread runs them, it sleeps in nearly all.
+    EXPECT_LT(sleeps() - before, kCalls / 2);
+  });
+}
+
+TEST_P(Started, WhatNobodyWaitsForIsRunAllTheSame) {
+  std::atomic<int> over{0};
+  run_thread_ranks(2, [&](Communicator& c) {
+    Communicator other = c.split(0, c.rank());
+    for (int round = 1; round <= 20; ++round) {
+      call_and_wait(c, round % 2 == 0 ? 30 : 3);
+      // A recv that a caller leaves behind, and one that it has never waited for.
+      Numbers left{0}, begun{0}, x{1}, mine{10 * c.rank() + round};
+      Future of_other = other.start(receive(left, 1 - c.rank()));
+      c.start(all_reduce(x)).wait();
+      c.barrier();
+      Future of_this = c.start(receive(begun, 1 - c.rank()));
+      other.send(mine.data(), 1, DataType::int64, 1 - c.rank());
+      c.send(mine.data(), 1, DataType::int64, 1 - c.rank());
+      const auto end = Clock::now() + 10s;
+      while (!(of_other.ready() && of_this.ready()) && Clock::now() < end) {
+        std::this_thread::sleep_for(50us);
+      }
+      ASSERT_TRUE(of_other.ready() && of_this.ready()) << "round " << round;
+      EXPECT_EQ(left, Numbers{10 * (1 - c.rank()) + round});
+      EXPECT_EQ(begun, left);
+    }
+    ++over;
+  });
+  EXPECT_EQ(over, 2);
+}
+
+TEST_P(Started, ThreadsThatWaitTakeTurns) {
+  constexpr int kThreads = 3, kCalls = 300;
+  run_thread_ranks(2, [&](Communicator& c) {
+    std::vector<Communicator> parts = parts_of(c, kThreads);
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < kCalls; ++i) {
+          Numbers x(1 + 500 * t, c.rank() + i);
+          Future f = parts[t].start(all_reduce(x));
+          if (i % 3 == 0) {
+            while (!f.wait_for(i % 2 == 0 ? 100us : 20ms)) continue;
+          }
+          f.wait();
+          ASSERT_EQ(x, Numbers(x.size(), 2 * i + 1));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+TEST_P(Started, ACallbackMayDestroyWhatItsCallerWaitsIn) {
+  constexpr int kRounds = 30;
+  run_thread_ranks(2, [&](Communicator& c) {
+    for (int round = 0; round < kRounds; ++round) {
+      auto last = std::make_unique<Communicator>(c.split(0, c.rank()));
+      call_and_wait(*last, round);
+      Numbers x{c.rank()}, y{c.rank() + 1};
+      Future f = last->start(all_reduce(x)), g = last->start(all_reduce(y));
+      f.on_ready([&last] { last.reset(); });
+      g.wait();
+      EXPECT_EQ(y, Numbers{3});
+    }
   });
 }
 

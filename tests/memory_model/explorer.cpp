@@ -45,6 +45,9 @@ struct Explorer {
   bool random = false, cut = false, tells = false;
   bool switches = false;   // the choice is whether the thread goes on,
   std::uint64_t stay = 2;  // which it does so many times, on average, in a random execution
+  std::size_t age = 0;     // how it chooses among values, of which
+  std::size_t values = 0;  // it has chosen so many,
+  std::size_t newer = 0;   // and this one differs
   std::mt19937_64 numbers;
   int preemptions = 0, timeouts = 0, idle_rounds = 0;
   std::uint64_t sleeps = 0, idle_since = 0;
@@ -123,8 +126,13 @@ std::size_t next_choice(std::size_t ways) {
   std::size_t chosen = 0;
   if (n < e.planned.size()) {
     chosen = std::min<std::size_t>(e.planned[n], ways - 1);
-  } else if (e.random && e.numbers() % (e.switches ? e.stay : 2) == 0) {
-    chosen = e.numbers() % ways;
+  } else if (e.random && e.switches) {
+    if (e.numbers() % e.stay == 0) chosen = e.numbers() % ways;
+  } else if (e.random) {
+    // Any value; seldom an old one; or all are the oldest, but for one.
+    ++e.values;
+    const bool usual = e.numbers() % 16 >= (e.age == 0 ? 8U : 1U);
+    chosen = e.age == 2 ? (e.values == e.newer ? 0 : ways - 1) : usual ? 0 : e.numbers() % ways;
   }
   e.made.push_back(static_cast<std::uint32_t>(chosen));
   e.ways.push_back(static_cast<std::uint32_t>(ways));
@@ -150,6 +158,7 @@ void Explorer::run(const Program& program) {
   story.clear();
   preemptions = timeouts = idle_rounds = 0;
   sleeps = idle_since = 0;
+  values = 0;
   time = kPatience;
   cut = false;
   const Execution execution = program();
@@ -213,6 +222,8 @@ Result explore(const Program& program, const Bounds& bounds) {
   for (std::size_t n = 0; n < bounds.random && !result.complete && result.failure.empty(); ++n) {
     e->numbers.seed(bounds.seed + n);
     e->stay = std::uint64_t{2} << n % 3 * 2;  // 2, 8, 32
+    e->age = n / 3 % 3;
+    e->newer = n / 9 % 16;
     e->run(program);
     e->note(result);
   }

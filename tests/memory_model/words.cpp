@@ -1,13 +1,13 @@
 // See words.h. docs/memory-model.md says which program each word has.
 #include "tests/memory_model/words.h"
 
-#include <fmt/format.h>
 #include <linux/futex.h>
 
 #include <array>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <string_view>
 
 #include "execute/signature.h"
 #include "core/asymmetric_fence.h"
@@ -68,6 +68,7 @@ Program inline_messages() {
                         Sender sender(area->bytes, kShape);
                         for (std::uint64_t n = 0; n < 4; ++n) send(sender, 1, n, 8);
                         await([&] { return sender.all_received(); });
+                        for (std::byte& b : area->bytes) b = {};  // the sender's again
                       },
                       [area] {
                         Receiver receiver(area->bytes, kShape);
@@ -79,7 +80,7 @@ Program inline_messages() {
 // Messages with data: cells are taken, mapped, freed and used again.
 Program messages_with_data() {
   return [] {
-    static constexpr ConnectionShape kShape{2, 128, 1};
+    static constexpr ConnectionShape kShape{4, 128, 1};
     const auto area = zeros<Area<kShape.bytes()>>();
     return Execution{{[area] {
                         Sender sender(area->bytes, kShape);
@@ -178,18 +179,14 @@ Program the_first_failure() {
 
 Program a_remark_that_is_rewritten() {
   return [] {
+    constexpr std::string_view kFirst = "the first sentence", kSecond = "another one, a longer one";
     const auto remark = zeros<Remark>();
-    return Execution{{[remark] {
-                        remark->say(1, "the first sentence, of some words");
-                        remark->say(2, "another one, which is longer than the first one was");
-                      },
+    remark->say(1, kFirst);
+    return Execution{{[remark] { remark->say(2, kSecond); },
                       [remark] {
                         const auto said = remark->read();
                         if (!said) return;
-                        require(said->text == (said->number == 1
-                                                   ? "the first sentence, of some words"
-                                                   : "another one, which is longer than the "
-                                                     "first one was"),
+                        require(said->text == (said->number == 1 ? kFirst : kSecond),
                                 "parts of two sentences");
                       }}};
   };
@@ -353,23 +350,27 @@ Program a_rank_that_is_killed() {
 
 Program refusals() {
   return [] {
-    constexpr std::size_t kRanks = 1;
-    auto memory = SharedMemory::create(HostBoard::kLabel, HostBoard::bytes(kRanks));
-    const auto board = std::make_shared<HostBoard>(std::move(memory), kRanks);
-    return Execution{{[board] {
-                        for (std::uint64_t n = 1; n <= 12; ++n) board->refuse(0, n, 100 + n);
-                      },
+    auto memory = SharedMemory::create(HostBoard::kLabel, HostBoard::bytes(1));
+    const auto board = std::make_shared<HostBoard>(std::move(memory), 1);
+    for (std::uint64_t n = 1; n <= 11; ++n) board->refuse(0, n, 100 + n);
+    return Execution{{[board] { board->refuse(0, 12, 112); },  // in the place of the first
                       [board] {
                         for (const std::uint64_t n : {1, 12}) {
                           const auto because_of = board->refusal(0, n);
                           if (because_of) require(*because_of == 100 + n, "another one's reason");
                         }
-                      },
+                      }}};
+  };
+}
+
+// A rank that sees that there is a refusal finds it.
+Program the_first_refusal() {
+  return [] {
+    auto memory = SharedMemory::create(HostBoard::kLabel, HostBoard::bytes(1));
+    const auto board = std::make_shared<HostBoard>(std::move(memory), 1);
+    return Execution{{[board] { board->refuse(0, 1, 101); },
                       [board] {
-                        if (board->has_refusals()) {
-                          require(board->refusal(0, 1) || board->refusal(0, 2),
-                                  "there are refusals, and none is found");
-                        }
+                        if (board->has_refusals()) require(!!board->refusal(0, 1), "none is found");
                       }}};
   };
 }
@@ -541,6 +542,7 @@ const std::vector<Words>& words() {
       {"ARankThatLeaves", a_rank_that_leaves},
       {"ARankThatIsKilled", a_rank_that_is_killed},
       {"Refusals", refusals},
+      {"TheFirstRefusal", the_first_refusal},
       {"Losses", losses},
       {"Findings", findings},
       {"Signals", signals},
@@ -548,7 +550,7 @@ const std::vector<Words>& words() {
       {"AWindowThatEndsWithoutMembarrier", a_window_that_ends<false>},
       {"MemoryThatIsTakenBack", memory_that_is_taken_back},
       {"TurnsOfTwo", turns<2, 2>},
-      {"TurnsOfThree", turns<3, 1>},
+      {"TurnsOfThree", turns<3, 2>},
   };
   return all;
 }

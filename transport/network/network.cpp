@@ -219,7 +219,7 @@ void Network::forget_unless(const std::function<bool(int)>& kept) {
       });
       gone_.erase(number);
       for (auto& [communicator, early] : early_) {
-        std::erase_if(early, [&](const Kept& k) { return k.member == number; });
+        std::erase_if(early, [&](const EarlyNote& k) { return k.member == number; });
       }
       peers_.erase(at);
     }

@@ -165,7 +165,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
     WireRoute route;
     std::uint32_t most_streams = 0;
   };
-  struct Kept {
+  struct EarlyNote {
     int member;
     std::optional<Note> note;  // none: it has left
   };
@@ -204,9 +204,9 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   void note_over(std::uint64_t communicator, std::optional<Note> answer);
   void answer(int member, std::uint64_t communicator, const std::optional<Note>& note);
   /// To the listener of `communicator`; or it is kept for one; or false: the communicator is over.
-  bool pass(Kept news, std::uint64_t communicator);
+  bool pass(EarlyNote news, std::uint64_t communicator);
   /// With listeners_mutex_ held.
-  void pass_to(Listener& listener, const Kept& news, std::uint64_t communicator);
+  void pass_to(Listener& listener, const EarlyNote& news, std::uint64_t communicator);
 
   void say_bye();
   RemoteRank& remote(int member);
@@ -275,7 +275,7 @@ class Network final : Reactor::Handler, RemoteRank::Owner {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> requests_passed_;
   std::mutex listeners_mutex_;  // held while they are told
   std::unordered_map<std::uint64_t, Listener*> listeners_;
-  std::unordered_map<std::uint64_t, std::vector<Kept>> early_;  // of communicators to come
+  std::unordered_map<std::uint64_t, std::vector<EarlyNote>> early_;  // of communicators to come
   // Communicators that were left or refused, and what a peer hears that asks; the newest ones.
   std::map<std::uint64_t, std::optional<Note>> over_;
   std::deque<std::uint64_t> over_in_order_;

@@ -25,7 +25,7 @@ void Network::join(std::uint64_t communicator, Listener& listener) {
   listeners_[communicator] = &listener;
   over_.erase(communicator);
   if (const auto early = early_.extract(communicator)) {
-    for (const Kept& news : early.mapped()) pass_to(listener, news, communicator);
+    for (const EarlyNote& news : early.mapped()) pass_to(listener, news, communicator);
   }
   for (const auto& [member, end] : gone_) listener.on_gone(member, end.how, end.why);
 }
@@ -87,7 +87,7 @@ void Network::refuse(std::uint64_t communicator, int because_of) {
   {
     const std::lock_guard lock(listeners_mutex_);
     if (const auto early = early_.extract(communicator)) {
-      for (const Kept& k : early.mapped()) who.insert(k.member);
+      for (const EarlyNote& k : early.mapped()) who.insert(k.member);
     }
     note_over(communicator, refusal);
   }
@@ -149,7 +149,7 @@ void Network::on_left(int member, std::uint64_t communicator) {
   if (const auto r = find(member)) r->wire().forget_left(communicator);
 }
 
-bool Network::pass(Kept news, std::uint64_t communicator) {
+bool Network::pass(EarlyNote news, std::uint64_t communicator) {
   const std::lock_guard lock(listeners_mutex_);
   if (const auto found = listeners_.find(communicator); found != listeners_.end()) {
     pass_to(*found->second, news, communicator);
@@ -161,7 +161,7 @@ bool Network::pass(Kept news, std::uint64_t communicator) {
   return true;
 }
 
-void Network::pass_to(Listener& listener, const Kept& news, std::uint64_t communicator) {
+void Network::pass_to(Listener& listener, const EarlyNote& news, std::uint64_t communicator) {
   if (!news.note) return listener.on_left(news.member, communicator);
   const auto& [type, bytes] = *news.note;
   if (type != kRefusal) return listener.on_note(news.member, type, bytes);

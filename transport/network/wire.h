@@ -113,8 +113,7 @@ class Wire final : Endpoint::Sink {
   /// not.
   OutLink& out(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
   InLink& in(const LinkName& name, const ConnectionShape& shape, Doorbell& owner);
-  /// A link into this rank from which `taker` takes what comes, on any thread that drives the wire,
-  /// until stop_taking().
+  /// A link from which `taker` takes what comes until stop_taking(), on a thread of the wire.
   InLink& in(const LinkName& name, const ConnectionShape& shape, InLink::Taker& taker);
   void stop_taking(InLink& link);
   /// The peer may write to this memory at any time (OutLink::publish_into()), where the network is
