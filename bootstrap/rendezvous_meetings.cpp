@@ -14,7 +14,6 @@
 #include "bootstrap/rendezvous_protocol.h"
 #include "bootstrap/rendezvous_tree.h"
 #include "core/error.h"
-#include "transport/sockets/tcp_socket.h"
 
 namespace tutti {
 namespace {

@@ -18,7 +18,6 @@
 #include "bootstrap/rendezvous_protocol.h"
 #include "core/background.h"
 #include "core/error.h"
-#include "core/log.h"
 #include "core/settings.h"
 #include "transport/sockets/own_addresses.h"
 #include "transport/sockets/rank_listener.h"

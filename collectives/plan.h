@@ -27,8 +27,8 @@
 // Formats. Links and tmp of an ordinary plan carry elements as the user's buffers have them.
 //
 // In a compressed plan they carry them in 8 bits (core/compressed.h): a step that writes there
-// compresses what it has combined, in float32, unless it passes on a single operand from there. All
-// destinations of such a step get what the compressed value stands for.
+// compresses what it has combined, in float32, unless it passes on a single operand from there.
+// Others of its destinations get what the compressed value stands for.
 //
 // In a wide plan they carry partial sums of 16- and 8-bit floats as float32 (core/wide.h), so that
 // no partial sum is rounded. tmp always holds float32. A message holds results, as the user's

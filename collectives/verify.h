@@ -16,14 +16,12 @@
 //    contributions, each once, and `completes` is set where it becomes complete;
 //  - equal bits: ranks that hold the same result obtained it by the same expression;
 //  - of a compressed plan of several ranks, more than that: each result of an all_reduce is
-//    compress(compress(in@0) + compress(in@1) + ...). So each input is compressed once, by its own
-//    rank; they are summed once, in the order of the ranks; and that sum is compressed once. Of a
-//    reduce_scatter the sum is not compressed, as it stays with its rank. No rank addresses
-//    another's memory;
+//    compress(compress(in@0) + compress(in@1) + ...), each input compressed by its own rank, and
+//    the sum taken once, in the order of the ranks. Of a reduce_scatter the sum is not compressed,
+//    as it stays with its rank. No rank addresses another's memory;
 //  - if asked for: invariant bits. Each result is the canonical expression, a balanced tree over
-//    the ranks' inputs in their order (docs/determinism.md); so it has the bits of every other plan
-//    that has this proof. It is rounded once, as what a wide plan carries is not rounded; or the
-//    proof holds for types alone that are stored as they are summed (Invariance::float32_up);
+//    the ranks' inputs in their order (docs/determinism.md), rounded once; or the proof holds for
+//    types alone that are stored as they are summed (Invariance::float32_up);
 //  - of a wide plan, that both ends of a link take a message for the same: partial sums or results;
 //  - a remote operand @r is used only after a signal from r, a message without data (it carries
 //    r's addresses).

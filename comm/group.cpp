@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <list>
 #include <map>
 #include <memory>
 #include <memory_resource>

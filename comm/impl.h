@@ -16,7 +16,6 @@
 #include "comm/engine.h"
 #include "comm/session.h"
 #include "comm/window.h"
-#include "core/as_error.h"
 #include "core/turns.h"
 #include "device/gpus.h"
 #include "device/team.h"

@@ -84,9 +84,9 @@ const void* open_module(const ModuleWanted& wanted) {
   return module->functions;
 }
 
-void announce(std::string_view binding) {
+void log_release(std::string_view binding) {
   log().debug("{}, on Tutti {} in {}", binding, TUTTI_VERSION,
-              folder_of(reinterpret_cast<const void*>(&announce)));
+              folder_of(reinterpret_cast<const void*>(&log_release)));
 }
 
 }  // namespace tutti

@@ -33,6 +33,6 @@ const void* open_module(const ModuleWanted& wanted);
 
 /// Logs, at level debug, who works with which release of this library, and where that lies.
 /// Bindings say it once: "MPI's interface".
-void announce(std::string_view binding);
+void log_release(std::string_view binding);
 
 }  // namespace tutti

@@ -80,7 +80,7 @@ void initialise(int required, int* provided) {
   Process& p = process();
   const std::lock_guard lock(p.mutex);
   if (p.initialised) fail(MPI_ERR_OTHER, "MPI is initialised already, or has been finalised");
-  announce("MPI's interface of Tutti " TUTTI_VERSION);
+  log_release("MPI's interface of Tutti " TUTTI_VERSION);
   p.level = required;
   p.main = std::this_thread::get_id();
   enter(p.users > 0 ? MPI_THREAD_MULTIPLE : required);

@@ -143,7 +143,7 @@ void reset_log() {
 
 void log_start() {
   static std::once_flag announced;
-  std::call_once(announced, [] { announce("NCCL's interface of Tutti " TUTTI_VERSION); });
+  std::call_once(announced, [] { log_release("NCCL's interface of Tutti " TUTTI_VERSION); });
   if (!logs(LogLevel::version)) return;
   {
     const std::lock_guard lock(log().mutex);

@@ -59,8 +59,8 @@ NB_MODULE(_tutti, module) {
   // of leaks.
   nb::set_leak_warnings(false);
   module.attr("__version__") = TUTTI_VERSION;
-  tutti::announce("Python package " TUTTI_VERSION);
-  module.def("_announce", [](const std::string& binding) { tutti::announce(binding); });
+  tutti::log_release("Python package " TUTTI_VERSION);
+  module.def("_log_release", [](const std::string& binding) { tutti::log_release(binding); });
   tutti::python::translate_errors(module);
   tutti::python::bind_future(module);
   tutti::python::bind_window(module);

@@ -1,20 +1,17 @@
 // All-reduce and reduce-scatter in 8 bits: for links that are slow beside the cores, as those
 // between hosts.
 //
-// The all-reduce is two_shot (shots.cpp) in a compressed plan. Every rank compresses its input and
-// sends each rank its chunk; rank r sums up chunk r in float32, in the order of the ranks,
-// compresses the sum, and sends it to all. So every input is compressed once and every sum once,
-// whatever the number of ranks. (A ring would compress every partial sum anew.) The owner of a
-// chunk compresses its own input, too, and keeps what it sends: all ranks have the same bits, and
-// these do not depend on which rank owns which chunk. The error: core/compressed.h has that of one
-// compression; docs/low-precision.md that of the call.
+// The all-reduce is two_shot (shots.cpp) in a compressed plan. Rank r sums up everybody's chunk r
+// in float32, in the order of the ranks: so every input is compressed once and every sum once. (A
+// ring would compress every partial sum anew.) The owner of a chunk compresses its own input, too,
+// and keeps what it sends: all ranks have the same bits, whoever owns which chunk. The error:
+// core/compressed.h has that of one compression; docs/low-precision.md that of the call.
 //
-// Three lanes do these three things, so that tiles overlap: while a rank sums up one tile, it
-// compresses the next one, and the links are not idle. Sums have links of their own, as lanes do.
+// Three lanes compress, sum up and send, so that tiles overlap. Sums have links of their own, as
+// lanes do.
 //
-// The reduce-scatter is the first half of that, in two lanes: it is direct (direct.cpp) in a
-// compressed plan. The sum stays where it is made, so nothing compresses it. The owner compresses
-// its own input here, too: so the bits of a sum do not depend on which rank gets it.
+// The reduce-scatter is the first half of that, in two lanes: direct (direct.cpp) in a compressed
+// plan. The sum stays where it is made, so nothing compresses it.
 //
 // The scheme (quantise, all-to-all, sum, quantise, all-gather) is known from 1-bit Adam (Tang and
 // others, 2021) and from ZeRO++ (Wang and others, 2023).

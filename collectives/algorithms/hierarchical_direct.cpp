@@ -16,10 +16,9 @@
 // Groups may have different sizes: the deputy of rank i of its group is rank i modulo the size.
 // *ready* and *done* messages inside of a group say when its memory may be addressed.
 //
-// The lanes of a plan with windows meet after each tile, so that a wire would be idle while ranks
-// wait for the last message of a tile, and for each other. The pipelined ones therefore have three
-// messages of each kind in a tile: the first ones are on their way while the others are made. They
-// are for long calls: a short call would send many empty messages.
+// The lanes of a plan with windows meet after each tile, while the wire is idle. So the pipelined
+// ones, for long calls, have three messages of each kind in a tile: the first ones are on their way
+// while the others are made.
 //
 // In the canonical order (PlanRequest::in_order) an owner first stores the sum of its own group, in
 // tmp, and then adds the groups' sums in their order: a pass over its chunk more. The plan is wide,

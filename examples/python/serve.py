@@ -1,7 +1,7 @@
 """vLLM serves a tiny model over Tutti: python serve.py --tp 2 [--pp 2]
 
-The model is a Llama (with --experts a Mixtral) with random weights, made on the spot, so nothing is downloaded. TUTTI_VLLM=0 runs the
-same over vLLM's own communicator: the tokens are the same.
+The model is a Llama with random weights, made on the spot, so nothing is downloaded. TUTTI_VLLM=0 runs the same over
+vLLM's own communicator: the tokens are the same.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import time
 PARSER = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 PARSER.add_argument("--tp", type=int, default=2, help="ranks of tensor parallelism")
 PARSER.add_argument("--pp", type=int, default=1, help="ranks of pipeline parallelism")
-PARSER.add_argument("--experts", type=int, default=0, help="of each layer, spread over the ranks")
 PARSER.add_argument("--hidden", type=int, default=128)
 PARSER.add_argument("--layers", type=int, default=2)
 PARSER.add_argument("--vocabulary", type=int, default=1024)
@@ -34,9 +33,6 @@ def write_model(folder, options):
         num_key_value_heads=heads, vocab_size=options.vocabulary, max_position_embeddings=512, rms_norm_eps=1e-5,
         rope_theta=10000.0, tie_word_embeddings=False, torch_dtype=options.dtype, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
-    if options.experts:
-        config |= dict(architectures=["MixtralForCausalLM"], model_type="mixtral",
-                       num_local_experts=options.experts, num_experts_per_tok=2)  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
 
 
@@ -55,7 +51,7 @@ def main():
         llm = LLM(
             folder, load_format="dummy", skip_tokenizer_init=True, seed=0,
             tensor_parallel_size=options.tp, pipeline_parallel_size=options.pp, dtype=options.dtype,
-            enable_expert_parallel=options.experts > 0, max_model_len=256, max_num_seqs=max(8, options.prompts),
+            max_model_len=256, max_num_seqs=max(8, options.prompts),
             enable_prefix_caching=False, **how,
         )  # fmt: skip
         prompts = [

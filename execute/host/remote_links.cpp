@@ -13,10 +13,8 @@
 // A receive may be posted when its step is the next of its lane, or when only steps come before it
 // that take messages of the same link and touch other memory. Nothing may be on its way out of the
 // memory at that time, and nothing is sent from memory into which a receive is posted. Then nothing
-// is left that the plan has to do before the step: its lane has done the steps before it, or waits
-// for an earlier message of the same link; other lanes and ranks have done theirs before the
-// message is sent. (A step that also waits for another message may have to come after that one: no
-// receive is posted for such a step.)
+// is left that the plan has to do before the step. (A step that also waits for another message may
+// have to come after that one: no receive is posted for such a step.)
 #include <algorithm>
 
 #include "core/memory.h"

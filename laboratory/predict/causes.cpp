@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -19,8 +18,8 @@ namespace {
 /// Sizes that are compared, spread over all; and hosts, of which more are hardly slower.
 constexpr std::size_t kSizes = 10;
 constexpr int kHosts = 2;
-/// All causes with all their values, about; and the seconds that they may take.
-constexpr double kPredictions = 30, kPatience = 3;
+/// Sizes times ranks, so that all causes together take a few seconds; and sizes at least.
+constexpr std::size_t kRankSizes = 160, kFewSizes = 3;
 /// What a value that is free to fit costs, so that a cause without one comes first.
 constexpr double kFreedom = 0.02;
 /// A cause has to take away so much of what is unexplained.
@@ -259,7 +258,6 @@ std::vector<double> times_of(PredictedMachine m, const std::vector<JudgedRow>& r
 std::vector<Cause> likely_causes(const PredictedMachine& machine, const SpeedVerdict& verdict,
                                  std::size_t most) {
   std::vector<Cause> found;
-  std::vector<JudgedRow> rows = some_of(verdict, kSizes);
   if (verdict.stalls.size() >= 2) {
     found.push_back(
         {"stalls",
@@ -272,14 +270,12 @@ std::vector<Cause> likely_causes(const PredictedMachine& machine, const SpeedVer
   }
   PredictedMachine sound = machine;
   sound.hosts = std::min(sound.hosts, kHosts);
-  const auto start = std::chrono::steady_clock::now();
-  std::vector<double> base = times_of(sound, rows);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  if (took.count() * kPredictions > kPatience) {  // at fewer sizes
-    const double part = kPatience / (took.count() * kPredictions);
-    rows = some_of(verdict, std::max<std::size_t>(3, static_cast<std::size_t>(part * kSizes)));
-    base = times_of(sound, rows);
-  }
+  const std::size_t gpus = sound.gpus > 0 ? static_cast<std::size_t>(sound.gpus)
+                                          : std::max<std::size_t>(sound.host.gpus().size(), 1);
+  const std::size_t ranks = static_cast<std::size_t>(sound.hosts) * gpus;
+  const std::vector<JudgedRow> rows =
+      some_of(verdict, std::clamp(kRankSizes / ranks, kFewSizes, kSizes));
+  const std::vector<double> base = times_of(sound, rows);
   const auto off_by = [&](const std::vector<double>& us) {
     double sum = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -34,8 +34,9 @@ VerdictReport judge_log(const std::vector<Line>& lines, const cluster::Cluster& 
   r.source = source;
   r.machine = setup.said;
   r.guessed = setup.guessed;
-  const bool slow = r.verdict.outcome == Outcome::slow || !r.verdict.depends_on.empty();
-  if (slow) {
+  const Span* worst = r.verdict.worst();
+  const bool slow = worst != nullptr && worst->outcome == Outcome::slow;
+  if (r.verdict.outcome == Outcome::slow || (slow && !r.verdict.depends_on.empty())) {
     r.causes = likely_causes(
         {setup.host, setup.hosts, setup.gpus, setup.network, machine.constants(), call}, r.verdict);
   }

@@ -17,6 +17,8 @@ constexpr double kFar = 2;
 constexpr double kStall = 1.5;
 /// So many stalls are a verdict: the first row is often a warm-up, and one more may be other work.
 constexpr std::size_t kManyStalls = 3;
+/// So many times faster than the fastest ones of its kind no machine is: it is another machine.
+constexpr double kAnotherMachine = 2;
 
 Outcome outcome_of(const JudgedRow& row) {
   return row.ratio() > row.band.high  ? Outcome::slow
@@ -110,6 +112,13 @@ SpeedVerdict judge(std::vector<JudgedRow> rows, const std::string& assumed) {
   v.outcome = slow ? Outcome::slow : fast ? Outcome::fast : Outcome::fine;
   // Of what nothing was measured of, only what no doubt explains is said.
   if (!known && v.outcome != Outcome::slow) v.outcome = Outcome::none;
+  const Span* worst = v.worst();
+  const JudgedRow* row = v.outcome == Outcome::fast ? &worst->middle() : nullptr;
+  if (row != nullptr && row->ratio() * kAnotherMachine < row->band.low) {
+    v.outcome = Outcome::none;
+    v.depends_on =
+        "no such machine is so fast: say what it is like (--machine, --topology, --network)";
+  }
   if (!assumed.empty() && v.outcome == Outcome::slow) {
     v.outcome = Outcome::none;
     v.depends_on = assumed;

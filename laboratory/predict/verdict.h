@@ -42,7 +42,8 @@ struct SpeedVerdict {
   std::vector<Span> spans;
   /// Sizes that take much longer than a larger one does: no rate or latency makes that.
   std::vector<JudgedRow> stalls;
-  /// Why a slow log is no verdict: what it assumes. Empty: it assumes nothing of weight.
+  /// Why a log that is slow, or far too fast, has no verdict: what it assumes. Empty: nothing of
+  /// weight.
   std::string depends_on;
   /// The one that the first line is about; null if there are no rows.
   const Span* worst() const;

@@ -39,6 +39,9 @@ TEST(SpeedVerdict, IsOfSeveralSizes) {
   EXPECT_EQ(judged({1.6}).outcome, Outcome::slow);
   EXPECT_EQ(judged({1.6, 1.7}).outcome, Outcome::slow);
   EXPECT_EQ(judged({0.5, 0.6, 0.7}).outcome, Outcome::fast);
+  // Twice as fast as the fastest is another machine than was taken.
+  EXPECT_EQ(judged({0.1, 0.1, 0.1}).outcome, Outcome::none);
+  EXPECT_NE(judged({0.1, 0.1, 0.1}).depends_on, "");
   // Faster here and as expected there is fine.
   EXPECT_EQ(judged({0.5, 0.6, 0.7, 1}).outcome, Outcome::fine);
   EXPECT_EQ(judged({}).outcome, Outcome::none);

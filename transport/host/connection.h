@@ -5,16 +5,13 @@
 // A slot is a header line, and as much of the data as its message needs. The data are cells, each
 // as long as the longest message. Messages lie one behind the other in a cell, so many short ones
 // use as much of the data as a few long ones. A message that does not fit begins the next cell.
-// Together the cells should be larger than a core's L2 cache: then the lines that the sender writes
-// have left the receiver's L2 for the L3 cache that they share, where they cost 2 ns each, and not
-// 5 (measured with an L2 of 512 KiB). Or they should be half of a large L2, which the user's data
-// need as well (measured with 2 MiB). There may be less data than all slots could fill: then long
-// messages wait for room, and short ones only for a slot.
+// Together the cells should be larger than a core's L2 cache, or half of a large one: a line in the
+// shared L3 costs 2 ns to write, and 5 in the receiver's L2. There may be less data than all slots
+// could fill: then long messages wait for room, and short ones only for a slot.
 //
-// Messages go round a few cells at first. The sender takes a fresh one where the receiver has not
-// finished with those, and one for every so many that it begins: so the first calls of a process
-// meet few new pages, which cost microseconds each, and long loops have all cells as above
-// (docs/experiments.md#a-links-cells-come-into-use-one-by-one).
+// Messages go round a few cells at first, so that the first calls of a process meet few new pages
+// (docs/experiments.md#a-links-cells-come-into-use-one-by-one). The sender takes a fresh one where
+// the receiver has not finished with those, and one for every so many that it begins.
 //
 // Two ranks that send to each other exchange cells: a receiver that has read a cell to its end
 // keeps it for its own messages to that rank, and gives the sender one of its own instead. A line
@@ -23,7 +20,6 @@
 // says where the cells that messages have begun lie: in its own data, or in those of the connection
 // back. Where the next cell is such a one, the sender ends the one in use after kHotBytes, and says
 // so in the header: then two ranks that answer each other write the lines that they have just read.
-// As many messages as ever still find room in the cells after it.
 //
 // Counters, not flags: each slot's header holds the number of the message in it, which only grows,
 // so nothing is ever reset. Headers have one writer, the sender, and the credit line the receiver.
@@ -33,10 +29,9 @@
 // in the header's own cache line: one line moves between the cores, which is the least that an
 // exchange can cost.
 //
-// Bulk messages may be written past the cache. Where the two cores do not share an L3 cache, a line
-// that the receiver has read costs the sender 27 ns to write, and 3 ns past the cache. Where they
-// do, the cache is faster. Only the clock knows: a hypervisor moves virtual cores about. So the
-// sender times some of its messages (docs/experiments.md#slots).
+// Bulk messages may be written past the cache, which is faster where the two cores do not share an
+// L3 cache: 3 ns a line, and not 27. Only the clock knows, as a hypervisor moves virtual cores
+// about: so the sender times some of its messages (docs/experiments.md#slots).
 #pragma once
 
 #include <algorithm>

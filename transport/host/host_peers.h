@@ -4,9 +4,8 @@
 // has few. Ranks that are threads of one process need none.
 //
 // Ranks meet at the start of a job, and again whenever a communicator gains ranks. Each peer has a
-// number, which is this rank's own for it: numbers only grow, and of the ranks of the first meeting
-// they are the ranks. What travels to others names a rank by its identity. The ranks of a host that
-// meet share a board (host_board.h), which says who is gone; a tree of sockets hands it round.
+// number, which is this rank's own for it and only grows. What travels to others names a rank by
+// its identity. The ranks of a host that meet share a board (host_board.h), which says who is gone.
 //
 // **What two ranks know of each other** they agree on by two things, each with one writer at a
 // time:
@@ -23,10 +22,9 @@
 // Addresses are abstract (no file) and unguessable. The kernel tells each side which user is at the
 // other end. The receiver believes no caller that does not know the meeting's secret.
 //
-// A sender never waits for a peer to take a message: the peer may be busy with something else for
-// hours. What a full socket does not take stays here. The next call that deals with peers sends it
-// on; every wait makes such a call now and then. A peer never hears of a window that is freed
-// before the peer was told of it.
+// A sender never waits for a peer to take a message. What a full socket does not take stays here,
+// for the next call that deals with peers; every wait makes such a call now and then. A peer never
+// hears of a window that is freed before the peer was told of it.
 #pragma once
 
 #include <sys/types.h>

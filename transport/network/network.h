@@ -6,17 +6,15 @@
 // The data sockets of all peers are in one epoll set of this rank as soon as they are connected.
 // Several threads move the data:
 // - A thread of this rank that waits polls the wires that it waits for, and takes in what the set
-//   reports for the others. When it sleeps, it sleeps on the set. So it hears of all that comes, of
-//   room for unsent data, and of new connections.
+//   reports for the others. When it sleeps, it sleeps on the set.
 // - Another thread that moves something meanwhile, or fails, rings the doorbell in the set. A
 //   thread looks once more after it has said that it sleeps, so none sleeps while there is
 //   something for it.
 // - A rank of this host that has something for such a thread cannot wake it. So where there are
 //   others, a thread that has waited for 10 ms sleeps on its doorbell, and the reactor listens.
-// - When no thread has polled for 10 ms and none sleeps, the reactor listens to the set, until a
-//   thread does again. There is always room for what comes, so a message to a rank that computes
-//   does not get stuck.
-// - When no thread waits for unsent data, the reactor sends them, every 10 ms.
+// - When no thread has polled for 10 ms and none sleeps, the reactor listens to the set: so a
+// message
+//   to a rank that computes does not get stuck. Every 10 ms it sends what no thread waits to send.
 //
 // A rank that no dial reaches may still be able to dial. So this rank asks it to, through ranks
 // that are connected (network_requests.cpp).

@@ -13,7 +13,6 @@
 #include "core/as_error.h"
 #include "core/background.h"
 #include "core/error.h"
-#include "core/log.h"
 #include "core/settings.h"
 #include "transport/sockets/tcp_socket.h"
 

@@ -3,19 +3,18 @@
 // process is gone, and after TUTTI_PEER_TIMEOUT when its host is silent. Data go over a wire, which
 // has the other streams, or ways of its own.
 //
-// Either side may dial, and both may at once; so there may be two attempts at a connection. Each
-// attempt lives and dies by itself; its side dials again when it has died. The rank with the lower
-// identity uses the first attempt that has all its streams, and says so; the other rank uses the
-// one that it is told (sockets/stream_candidate.h). So the two connect even where a firewall, or
-// something else, lets connections through in one direction alone.
+// Either side may dial, and both may at once: so the two connect even where connections get through
+// in one direction alone. Each attempt lives and dies by itself; its side dials again when it has
+// died. The rank with the lower identity uses the first attempt that has all its streams, and says
+// so; the other rank uses the one that it is told (sockets/stream_candidate.h).
 //
 // This rank waits for a rank that answers late: the kernel of that rank's host accepts for it.
 // Where nothing answers, this rank asks others to have the peer dial (Owner::on_unanswered()), and
 // after TUTTI_PEER_TIMEOUT counts the peer as lost.
 //
 // Where there are several ways between the two hosts, the side that has dialled the connection
-// dials one stripe more for each further way, one after the other, once the connection is up. The
-// connection does without the ways that do not work.
+// dials one stripe more for each further way, once it is up, and does without those that do not
+// work.
 //
 // The reactor's thread does all of it, except for the data: network.h says which threads move them.
 #pragma once

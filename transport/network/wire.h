@@ -37,7 +37,6 @@
 #include <vector>
 
 #include "core/as_error.h"
-#include "core/error.h"
 #include "transport/network/endpoint.h"
 #include "transport/network/remote_link.h"
 

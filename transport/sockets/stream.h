@@ -11,7 +11,6 @@
 
 #include "transport/sockets/handshake.h"
 #include "transport/sockets/seal.h"
-#include "transport/sockets/socket.h"
 
 namespace tutti {
 

@@ -172,5 +172,5 @@ def load() -> Module:
             f"tutti.torch: {file} was built for PyTorch {module.torch_version}, but this is "
             f"{torch.__version__}: {remedy}"
         )
-    tutti._tutti._announce(f"torch.distributed's backend for PyTorch {module.torch_version}, {file},")
+    tutti._tutti._log_release(f"torch.distributed's backend for PyTorch {module.torch_version}, {file},")
     return module
