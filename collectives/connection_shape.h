@@ -1,5 +1,4 @@
-// How much a connection between two ranks holds: what plans have to know of links. What the parts
-// are for is in transport/host/connection.h.
+// How much a connection (transport/host/connection.h) holds: what plans have to know of links.
 #pragma once
 
 #include <algorithm>

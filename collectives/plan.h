@@ -33,8 +33,8 @@
 // In a wide plan they carry partial sums of 16- and 8-bit floats as float32 (core/wide.h), so that
 // no partial sum is rounded. tmp always holds float32. A message holds results, as the user's
 // buffers have them, where its sender completes the reduction or passes on `out` or one message,
-// and where its receiver has no other source; else it holds float32. The verifier finds whether
-// both ends say the same. For other types a wide plan is an ordinary one.
+// and where its receiver has no other source; else float32. For other types a wide plan is an
+// ordinary one.
 //
 // Tiles. A message larger than the slots is cut into tiles, and every lane repeats its steps for
 // each tile. Proving one tile, and the reuse of tmp by the next, proves any number.

@@ -80,9 +80,8 @@ class Engine final : public std::enable_shared_from_this<Engine>, JobSource {
   bool hurries_ = false;              // see hurry()
   std::uint64_t claims_ = 0;          // how often in a row callers waited soon
   std::atomic<Deadline> left_alone_;  // since when no thread drives, or none did when it was told
-  // Of the thread that drives:
-  std::vector<Job*> pending_;
-  std::vector<StartedCalls*> taken_;        // of `members_`, those that have more
+  std::vector<Job*> pending_;         // this and the rest: of the thread that drives
+  std::vector<StartedCalls*> taken_;  // of `members_`, those that have more
   const Future::State* awaited_ = nullptr;  // for which a caller drives; null: the engine's thread
   Deadline deadline_;                       // of that
   bool is_left_to_thread_ = false;          // there is what no caller may do

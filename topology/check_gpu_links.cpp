@@ -58,18 +58,20 @@ class GpuLinkCheck : public GpuLinks {
   /// Links to what the source does not have: another container's GPU, or a device that was lost.
   void drop_dangling() {
     std::map<BusId, std::set<std::size_t>> unknown;
-    std::set<BusId> called_gpus, switches, gone;
+    std::set<BusId> called_gpus, called_switches, switches, gone;
     for (auto& [key, gpu] : gpus) {
       for (const GpuLinkRecord& l : links(gpu)) {
-        if (l.kind == Kind::c2c || other_end(gpu, l) >= 0 || to_switch(gpu, l)) continue;
-        if (l.target_class == kProcessorClass) continue;
+        if (l.kind == Kind::c2c || other_end(gpu, l) >= 0) continue;
+        if (to_switch(gpu, l)) called_switches.insert(*l.target);
+        if (to_switch(gpu, l) || l.target_class == kProcessorClass) continue;
         unknown[*l.target].insert(gpu);
         if (is_gpu_class(l.target_class)) called_gpus.insert(*l.target);
       }
     }
     for (const auto& [target, from] : unknown) {
-      // What many link to, and no class tells, is a switch.
-      const bool like_switch = from.size() >= 3 && !called_gpus.contains(target);
+      // What another GPU calls a switch is one, and what many link to and no class tells.
+      const bool like_switch =
+          called_switches.contains(target) || (from.size() >= 3 && !called_gpus.contains(target));
       std::string names;
       for (const std::size_t gpu : from) names += (names.empty() ? "" : ", ") + name(gpu);
       doubts.add(text_of(target), records.devices[*from.begin()].gpu->origin,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "topology/gpu_links.h"
@@ -112,29 +113,30 @@ void find_hidden_switches(GpuLinks& g) {
 
 void compare_switch_links(GpuLinks& g) {
   std::map<int, std::vector<std::size_t>> by_host;
+  std::map<BusId, std::set<std::size_t>> users;  // of each switch
   for (auto& [key, gpu] : g.gpus) {
     if (!g.records.devices[gpu].gpu->mig) by_host[key.first].push_back(gpu);
+    for (const GpuLinkRecord& l : g.links(gpu)) {
+      if (g.to_switch(gpu, l)) users[*l.target].insert(gpu);
+    }
   }
   for (const auto& [host, all] : by_host) {
-    std::map<std::size_t, std::int64_t> sums;
+    std::vector<std::int64_t> counts;
+    bool any = false;
     for (const std::size_t gpu : all) {
-      std::int64_t sum = 0;
-      bool any = false;
+      std::int64_t& sum = counts.emplace_back();
       for (const GpuLinkRecord& l : g.links(gpu)) {
         if (!g.to_switch(gpu, l)) continue;
-        sum += l.count;
         any = true;
+        // Of three GPUs or more none has a switch to itself.
+        if (g.gpus.size() < 3 || users[*l.target].size() > 1) sum += l.count;
       }
-      if (any || sum > 0) sums[gpu] = sum;
     }
-    if (sums.empty()) continue;
-    std::vector<std::int64_t> counts;
-    for (const std::size_t gpu : all) counts.push_back(sums.contains(gpu) ? sums[gpu] : 0);
+    if (!any) continue;
     auto usual = common(counts);
     if (!usual || *usual == 0) {
       // Two that differ: the model decides, else the one that has more.
-      const std::int64_t most = std::ranges::max(counts);
-      usual = std::min(most, g.most_links(all.front()));
+      usual = std::min(std::ranges::max(counts), g.most_links(all.front()));
       if (*usual == 0) usual = g.most_links(all.front());
     }
     for (std::size_t i = 0; i < all.size(); ++i) {

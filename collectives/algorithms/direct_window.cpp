@@ -1,7 +1,6 @@
 // Direct through windows: every rank reads what it wants from the `in` of the ranks that have it,
-// and writes its own `out`. No byte is copied twice, and nobody has to know how another rank's
-// `out` is laid out. (A gather is the other way about: every rank writes its block into the root's
-// `out`, as the root's core alone would take as many times longer as there are ranks.)
+// and writes its own `out`. No byte is copied twice. (A gather is the other way about: every rank
+// writes its block into the root's `out`, as the root's core alone would take longer.)
 //
 // A window says nothing about time, so two messages do: *ready* says that a rank has entered the
 // call (and where its buffers are), *done* that another has finished with them. A rank's own copy

@@ -2,8 +2,7 @@
 // so that less crosses the slower links between groups. Any algorithm can serve inside and any
 // across; stages are embedded plans (embed.h) in one another's results.
 //
-//     all_reduce      reduce_scatter inside, all_reduce across, all_gather inside; so each rank of
-//                     a group carries its share of the traffic between groups. With groups of
+//     all_reduce      reduce_scatter inside, all_reduce across, all_gather inside. With groups of
 //                     unequal size, or without an algorithm for reduce_scatter: reduce to a leader,
 //                     all_reduce among leaders, broadcast
 //     all_gather      across, then inside for every group's blocks

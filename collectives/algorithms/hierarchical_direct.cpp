@@ -1,9 +1,8 @@
 // Hierarchical for groups that are hosts: windows inside of a group, links straight across. In each
 // group one rank acts for each rank r of the others, its *deputy* there. All data that cross
 // between two groups pass between r and its deputy. So all ranks of a host carry their part of the
-// traffic over its wire, every byte crosses as seldom as it can, and nothing is copied on the way:
-// a sum of a group's inputs goes straight into the slot; arriving data go from the slot into all
-// outputs of the group.
+// traffic, every byte crosses as seldom as it can, and nothing is copied on the way: sums go
+// straight into slots, and arriving data from slots into all outputs of the group.
 //
 //     all_reduce      every rank owns a chunk. Its deputies send it their groups' sums of the
 //                     chunk; it adds its own group's, and sends the result to the deputies
@@ -15,7 +14,6 @@
 //
 // Groups may have different sizes: the deputy of rank i of its group is rank i modulo the size.
 // *ready* and *done* messages inside of a group say when its memory may be addressed.
-//
 // The lanes of a plan with windows meet after each tile, while the wire is idle. So the pipelined
 // ones, for long calls, have three messages of each kind in a tile: the first ones are on their way
 // while the others are made.
@@ -24,8 +22,7 @@
 // tmp, and then adds the groups' sums in their order: a pass over its chunk more. The plan is wide,
 // so sums of 16- and 8-bit floats cross as float32, and results as they are.
 //
-// A rank makes all its sums before it waits for others', so there must be a slot for each sum, and
-// in all_reduce one more for the first result.
+// A rank makes all its sums before it waits: each has a slot, and all_reduce's result one more.
 #include <optional>
 #include <span>
 #include <vector>

@@ -7,16 +7,14 @@
 // PyTorch's custom all-reduce kernels for NVLink; the literature has two-shot as "all-to-all based
 // reduce-scatter and all-gather".) A reduce in two shots sends the sums to the root alone.
 //
-// All sum up in the order of the ranks, 0 to n - 1, so one-shot has the same bits everywhere. For
-// that all must also sum up the same numbers. Over links, the others get a rank's scaled input
-// rounded, because storing rounds it. So the rank stores its own input in `out` first, if the
-// operator may be one that scales.
+// All sum up the same numbers in the order of the ranks, so one-shot has the same bits everywhere.
+// Over links, the others get a rank's scaled input rounded, because storing rounds it. So the rank
+// stores its own input in `out` first, if the operator may be one that scales.
 //
 // The windowed forms leave the data where it is: one-shot reads all inputs, two-shot reads all
 // inputs of its chunk and writes the sum into every `out`. *ready* and *done* messages say when
 // that may happen. In place, one-shot must not write `out` before all have read `in`, which is the
-// same memory: the sum waits in tmp. Two-shot need not care, because chunk r is touched by rank r
-// alone.
+// same memory: the sum waits in tmp. In two-shot, rank r alone touches chunk r.
 #include "collectives/algorithms/common.h"
 #include "collectives/algorithms/generators.h"
 

@@ -3,8 +3,7 @@
 // it sums up that chunk of all inputs, into the root's `out`. So the root's core, or the others',
 // is not idle, and each byte is still moved once.
 //
-// *ready* and *done* messages say when that may happen. In place nothing changes, because chunk r
-// is touched by rank r alone.
+// *ready* and *done* messages say when that may happen. Rank r alone touches chunk r.
 #include "collectives/algorithms/common.h"
 #include "collectives/algorithms/generators.h"
 

@@ -1,14 +1,12 @@
-// The part of the host executor that serves links to and from other hosts (remote_link.h). It polls
-// the links that it waits for, and rings their doorbells seldom. It moves long messages without a
-// copy at either end: by zero-copy sends, from where a message lies in the user's memory, or in
-// tmp, and by posted receives, into the memory to which a step writes.
+// The part of the host executor that serves links to and from other hosts (remote_link.h). It moves
+// long messages without a copy at either end: by zero-copy sends, from where a message lies in the
+// user's memory, or in tmp, and by posted receives, into the memory to which a step writes.
 //
 // A message is sent from memory until it has left this process, and an operation is not over before
 // that. A step that writes there earlier first copies the unsent rest into the slot that is
-// reserved for it. So the message has the bytes that were there when the step was carried out,
-// whatever the plan does afterwards. Other ranks of this host write to memory of this one through
-// windows, and copy nothing first: so with windows only `in` is sent in this way, because no plan
-// writes it, and not if it overlaps `out`.
+// reserved for it. Other ranks of this host write to memory of this one through windows, and copy
+// nothing first: so with windows only `in` is sent in this way, because no plan writes it, and not
+// if it overlaps `out`.
 //
 // A receive may be posted when its step is the next of its lane, or when only steps come before it
 // that take messages of the same link and touch other memory. Nothing may be on its way out of the

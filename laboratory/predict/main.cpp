@@ -167,7 +167,9 @@ int run(const Arguments& a) {
 /// The options, and the work.
 void define(CLI::App& command) {
   const auto a = std::make_shared<Arguments>();
-  command.add_option("collective", a->collective, "all_reduce, all_gather, ... [the log's]")
+  command
+      .add_option("collective,--collective", a->collective,
+                  "all_reduce, all_gather, ... [the log's]")
       ->type_name("COLLECTIVE");
   auto* machine = command.add_option_group("Machine");
   machine

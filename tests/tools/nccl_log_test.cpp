@@ -152,12 +152,16 @@ TEST(NcclLog, KeepsTheTestsOfAFileApart) {
       " 1073741824 268435456 float sum -1 4000 268.44 268.44 0\n");
   EXPECT_EQ(unnamed.rows.size(), 1U);
   EXPECT_EQ(unnamed.ranks, 8);
-  // What is no collective is called none.
   const NcclLog pairs = parsed(
       "# Collective test starting: sendrecv_perf\n"
       " 1048576 262144 float sum -1 100.0 10.49 10.49 0\n");
-  EXPECT_FALSE(pairs.collective.has_value());
-  EXPECT_EQ(pairs.unpredicted, "sendrecv");
+  EXPECT_EQ(pairs.collective, Collective::send_recv);
+  // What is no collective is called none.
+  const NcclLog cube = parsed(
+      "# Collective test starting: hypercube_perf\n"
+      " 1048576 262144 float sum -1 100.0 10.49 10.49 0\n");
+  EXPECT_FALSE(cube.collective.has_value());
+  EXPECT_EQ(cube.unpredicted, "hypercube");
 }
 
 TEST(NcclLog, BelievesTheRatioOverTheNameAndRankLines) {
@@ -172,6 +176,157 @@ TEST(NcclLog, BelievesTheRatioOverTheNameAndRankLines) {
   // Below 1 it is no all_reduce.
   EXPECT_EQ(parsed(" 8388608 131072 float none -1 166.6 50.35 47.20 0\n").collective,
             Collective::all_gather);
+}
+
+TEST(NcclLog, BelievesNoStrayRankLine) {
+  // 1.9844 is 127 to 129 ranks; one line of another job is no reason for 144.
+  const std::string stray = "#  Rank 143 Group 0 Pid 7 on other device 0 [0x8f] NVIDIA H200\n";
+  const std::string row = " 17179869184 4294967296 float sum -1 92173 186.39 369.86 0\n";
+  EXPECT_EQ(parsed(stray + row).ranks, 128);
+  EXPECT_TRUE(parsed(stray + row).guessed.ranks_by_rows);
+  EXPECT_EQ(parsed(stray + " 17179869184 4294967296 float sum -1 62239 276.03 483.05 0\n").ranks,
+            8);
+  // Without digits that say it, the name comes before a line alone.
+  const std::string few = " 1024 256 float sum -1 20.00 0.05 0.09 0\n";
+  EXPECT_EQ(parsed(stray + few, "16xH200_2node.log").ranks, 16);
+}
+
+TEST(NcclLog, FindsRanksRowByRow) {
+  // all_reduce with 8, 16, 32 and 64 ranks: busbw / algbw is 1.75, 1.875, 1.9375, 1.96875.
+  const std::vector<NcclLog> tables = parse_nccl_logs(
+      " 1073741824 268435456 float sum -1 4000.0 268.44 469.77 0\n"
+      " 1073741824 268435456 float sum -1 5000.0 214.75 402.66 0\n"
+      " 1073741824 268435456 float sum -1 6000.0 178.96 346.74 0\n"
+      " 1073741824 268435456 float sum -1 7000.0 153.39 301.99 0\n",
+      "log");
+  ASSERT_EQ(tables.size(), 4U);
+  const int ranks[] = {8, 16, 32, 64};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(tables[i].ranks, ranks[i]);
+    EXPECT_EQ(tables[i].hosts, ranks[i] / 8);
+    EXPECT_EQ(tables[i].of_others, 3);
+  }
+}
+
+TEST(NcclLog, MakesATableOfEachRun) {
+  const std::string run =
+      "# nThread 1 nGpus 8 warmup iters: 0 iters: 20\n"
+      " 1048576 262144 float sum -1 50.0 20.97 36.70 0\n"
+      " 1073741824 268435456 float sum -1 4000.0 268.44 469.77 0\n";
+  const std::vector<NcclLog> twice = parse_nccl_logs(run + run, "log");
+  ASSERT_EQ(twice.size(), 2U);
+  for (const NcclLog& t : twice) {
+    EXPECT_EQ(t.rows.size(), 2U);
+    EXPECT_EQ(t.warmups, 0);
+  }
+  // Runs of one size each are one table, as is a size again and again.
+  const std::string one = " 1048576 262144 float sum -1 50.0 20.97 36.70 0\n";
+  EXPECT_EQ(parse_nccl_logs("# nThread 1\n" + one + "# nThread 1\n" + one, "log").size(), 1U);
+}
+
+TEST(NcclLog, SaysWhatItGuesses) {
+  // (n - 1) / n without a name: all_gather fits, and all_to_all, which has nothing in place.
+  const NcclLog gather =
+      parsed(" 8388608 131072 float none -1 166.6 50.35 47.20 0 166.6 50.35 47.20 0\n");
+  EXPECT_EQ(gather.collective, Collective::all_gather);
+  EXPECT_TRUE(gather.guessed.collective_by_rows);
+  const NcclLog all = parsed(" 8388608 131072 float none -1 166.6 50.35 47.20 0 N/A N/A N/A N/A\n");
+  EXPECT_EQ(all.collective, Collective::all_to_all);
+  EXPECT_TRUE(all.guessed.collective_by_rows);
+  EXPECT_EQ(parsed(" 8388608 131072 float none 0 166.6 50.35 47.20 0\n").collective,
+            Collective::gather);
+  const std::string even = " 8388608 2097152 float none -1 166.6 50.35 50.35 0\n";
+  EXPECT_EQ(parsed(even).collective, Collective::send_recv);
+  EXPECT_EQ(parsed(even, "sendrecv.log").collective, Collective::send_recv);
+  EXPECT_TRUE(parsed(even, "sendrecv.log").guessed.collective);
+  EXPECT_FALSE(parsed("+ ./sendrecv_perf -g 8\n" + even).guessed.collective_by_rows);
+}
+
+TEST(NcclLog, BelievesNcclOverNames) {
+  const std::string host = "node-a:11:12 [0] NCCL INFO ";
+  const std::string debug =
+      host + "NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eno1:10.0.0.1<0>\n" +
+      host + "NET/IB: [0] mlx5_0:uverbs0:1/RoCE provider=Mlx5 speed=200000 context=0x7f\n" + host +
+      "NET/IB: [1] mlx5_1:uverbs1:1/RoCE provider=Mlx5 speed=200000 context=0x7f\n" + host +
+      "Using network IB\n" + host +
+      "comm 0x55 rank 0 nRanks 16 nNodes 4 localRanks 4 localRank 0 MNNVL 0\n" + host +
+      "              + NVL[240.0] - GPU/0-17000\n" + host +
+      "Channel 00/0 : 3[3] -> 4[0] [receive] via NET/IB/0\n" + host +
+      "Channel 00/0 : 3[3] -> 4[0] [send] via NET/IB/0/GDRDMA\n" + host +
+      "Channel 00/24 : 0[0] -> 1[1] via SHM/direct/direct\n" + host +
+      "24 coll channels, 24 collnet channels, 0 nvls channels, 32 p2p channels\n" + host +
+      "AllGather: opCount 0 sendbuff 0x7f recvbuff 0x7f count 8 datatype 0\n" + host +
+      "AllGather: 8388608 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23}\n" + host +
+      "AllGather: 1024 Bytes -> Algo 1 proto 0 time 12.5\n";
+  const NcclLog log = parsed(debug + " 8388608 131072 float none -1 166.6 50.35 47.20 0\n",
+                             "8xH100_1node_NDR_alltoall.log");
+  EXPECT_EQ(log.collective, Collective::all_gather);
+  EXPECT_FALSE(log.guessed.collective);
+  EXPECT_EQ(log.ranks, 16);
+  EXPECT_EQ(log.hosts, 4);
+  EXPECT_FALSE(log.guessed.hosts);
+  const NcclDebug& d = log.debug;
+  EXPECT_EQ(d.network_words(), "roce 2x200G");
+  EXPECT_EQ(d.nvlink, 240);
+  EXPECT_EQ(d.direct, 1);
+  EXPECT_EQ(d.staged, 1);
+  EXPECT_EQ(d.memory, 1);
+  EXPECT_EQ(d.channels, 24);
+  ASSERT_EQ(d.choices.size(), 2U);
+  EXPECT_EQ(d.choices[0].algorithm, "ring");
+  EXPECT_EQ(d.choices[0].protocol, "simple");
+  EXPECT_EQ(d.choices[1].protocol, "ll");
+}
+
+TEST(NcclLog, CountsHostsOfAnNvlinkDomainAsOne) {
+  std::string lines;
+  for (int rank = 0; rank < 8; ++rank) {
+    lines += "#  Rank  " + std::to_string(rank) + " Group 0 Pid 1 on tray-" +
+             std::to_string(rank / 4) + " device 0 [0x01] NVIDIA GB300\n";
+  }
+  const std::string row = " 17179869184 4294967296 float sum -1 62239 276.03 483.05 0\n";
+  const NcclLog rack = parsed(lines + row);
+  EXPECT_EQ(rack.hosts, 1);
+  EXPECT_TRUE(rack.guessed.one_domain);
+  const NcclLog apart =
+      parsed(lines + "a:1:1 [0] NCCL INFO Channel 00/0 : 3[3] -> 4[0] via NET/IB/0\n" + row);
+  EXPECT_EQ(apart.hosts, 2);
+}
+
+TEST(NcclLog, SurvivesAnyDebugLine) {
+  NcclDebug d;
+  for (const char* line :
+       {"NCCL INFO ", "NCCL INFO nRanks ", "NCCL INFO nRanks 99999999999999999999",
+        "NCCL INFO NET/IB: [99999999] mlx5 speed=-1", "NCCL INFO NET/IB : Using [0][",
+        "NCCL INFO x: 9e300 Bytes -> Algo 99 proto 99", "NCCL INFO : Bytes -> Algo ",
+        "NCCL INFO NVL[", "NCCL INFO Channel via ", " coll channels NCCL INFO coll channels"}) {
+    EXPECT_TRUE(read_nccl_debug(line, d)) << line;
+  }
+  EXPECT_EQ(d.ranks, 0);
+  EXPECT_LE(d.ports.size(), 1024U);
+  EXPECT_FALSE(read_nccl_debug("nRanks 8", d));
+}
+
+/// Without what its name says, a log is still read, and says the same of what its text has.
+TEST(NcclLog, NeedsNoName) {
+  SKIP_WITHOUT_TOPOLOGY_DATA();
+  int logs = 0, answered = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(test::topology_data() + "/nccl-tests-logs")) {
+    if (entry.path().extension() != ".log") continue;
+    std::ifstream file(entry.path());
+    std::stringstream text;
+    text << file.rdbuf();
+    const NcclLog named = parse_nccl_log(text.str(), entry.path().string());
+    const NcclLog log = parse_nccl_log(text.str(), "1.log");
+    ++logs;
+    if (!log.collective || log.ranks == 0) continue;
+    ++answered;
+    EXPECT_EQ(log.ranks, named.ranks) << entry.path();
+    EXPECT_EQ(log.rows.size(), named.rows.size()) << entry.path();
+    EXPECT_EQ(log.collective, named.collective) << entry.path();
+  }
+  EXPECT_GE(10 * answered, 9 * logs);
 }
 
 TEST(NcclLog, SurvivesAnything) {

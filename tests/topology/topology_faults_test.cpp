@@ -163,6 +163,44 @@ TEST(Faults, OfGpuLinksAreNamedOnce) {
   EXPECT_GT(faults, 1000);
 }
 
+/// Where links go, and what is said to be there: of one GPU, one record and all of them. Nothing
+/// costs more than half without a word, and where a switch joins GPUs nothing does at all.
+TEST(Faults, OfWhereLinksGoCostNoHalfSilently) {
+  SKIP_WITHOUT_TOPOLOGY_DATA();
+  int faults = 0;
+  for (const std::string& file : topology_files("nccl-xml")) {
+    if (base(file).find("ASYMMETRIC") != std::string::npos) continue;  // it has a fault already
+    Faulty faulty(file);
+    const auto gpus = faulty.document.select_nodes("//gpu[nvlink]");
+    for (std::size_t i = 0; i < gpus.size(); i += std::max<std::size_t>(1, gpus.size() / 2)) {
+      for (const auto& [what, value] : std::map<std::string, std::string>{
+               {"tclass", "0x020000"}, {"tclass ", "0x030200"}, {"target", "0000:f7:00.0"}}) {
+        for (const bool all : {false, true}) {
+          pugi::xml_document changed;
+          changed.reset(faulty.document);
+          const auto gpu = changed.select_nodes("//gpu[nvlink]")[i].node();
+          const std::string attribute = what.substr(0, 6);
+          for (pugi::xml_node link : gpu.children("nvlink")) {
+            link.attribute(attribute.c_str()).set_value(value.c_str());
+            if (!all) break;
+          }
+          const bool switches =
+              std::string(gpu.child("nvlink").attribute("tclass").value()) == "0x068000";
+          const int doubts = faulty.new_doubts(changed);
+          EXPECT_TRUE(doubts > 0 || faulty.left >= kLeft)
+              << base(file) << " gpu " << i << " " << what << " " << value << " all " << all;
+          if (switches || attribute == "tclass") {
+            EXPECT_GE(faulty.left, kLeft) << base(file) << " gpu " << i << " " << what << " "
+                                          << value << " all " << all << ": " << faulty.shown;
+          }
+          ++faults;
+        }
+      }
+    }
+  }
+  EXPECT_GT(faults, 50);
+}
+
 /// Speeds: of PCI links, and of ports.
 TEST(Faults, OfSpeedsAreNamedOnce) {
   SKIP_WITHOUT_TOPOLOGY_DATA();

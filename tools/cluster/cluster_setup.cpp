@@ -44,7 +44,21 @@ std::string network_in(const std::string& path) {
   for (const auto& k : topology::network_kinds()) {
     if (std::ranges::find(found, k.name) != found.end()) words += std::string(k.name) + " ";
   }
+  if (std::ranges::find(found, "sharp") != found.end()) words += "sharp ";
   return words;
+}
+
+/// What a log's network is: as NCCL says, and as far as it does not, as the log's name says.
+std::string network_of(const NcclLog& log, std::vector<std::string>& guessed) {
+  const std::string said = log.debug.network_words();
+  if (said.find('G') != said.npos) return said;
+  std::string named = network_in(log.source);
+  if (!named.empty()) {
+    named.pop_back();
+    if (log.hosts > 1) guessed.push_back(fmt::format("network {}, by the log's name", named));
+  }
+  // Of two kinds the last counts.
+  return said.empty() || named.empty() ? named + said : named + " " + said;
 }
 
 /// Whether the topology's source does not say the speed of its ports.
@@ -72,22 +86,49 @@ std::string unknown_gpus(const topology::Graph& host) {
          "describes a host by its GPUs, and with --topology what the file does not say of them)";
 }
 
+/// A machine for a log that names no GPU: the least of the usual ones that reaches what its rows
+/// do. A slow machine of a better kind looks the same.
+std::string machine_by_speed(const NcclLog& log, int gpus, int hosts) {
+  struct Usual {
+    const char* model;
+    double inside, port;  // GB/s of busbw
+  };
+  constexpr Usual kUsual[] = {{"V100-SXM2-32GB", 130, 12.5},
+                              {"A100-SXM4-80GB", 245, 25},
+                              {"H100", 490, 50},
+                              {"B200", 1e9, 1e9}};
+  double most = 0;
+  for (const LogRow& r : log.rows) most = std::max(most, r.busbw);
+  for (const Usual& u : kUsual) {
+    const double reached = hosts > 1 ? std::min(u.inside, u.port * std::max(gpus, 1)) : u.inside;
+    if (most <= reached) return fmt::format("{}x{}", std::max(gpus, 1), u.model);
+  }
+  return "";
+}
+
 /// Of what a log is about, and options do not say.
 std::vector<std::string> guessed_of(const NcclLog& log, const ClusterArguments& a) {
   std::vector<std::string> all;
   const NcclLog::Guessed& g = log.guessed;
-  if (g.ranks && a.gpus == 0) {
-    all.push_back(counted(log.ranks, "rank") + ", by the log's name");
-  }
-  if (g.gpu && a.machine.empty() && a.topology.empty()) {
-    all.push_back(topology::printable(log.gpu) + ", by the log's name");
-  }
-  if (g.hosts && a.hosts == 0) {
-    all.push_back(counted(log.hosts, "host") + ", by the log's name");
-  }
-  if (g.eight_of_a_host && a.hosts == 0) {
-    all.push_back(counted(log.hosts, "host") + ", as most have eight GPUs (--hosts)");
-  }
+  const auto add = [&](bool guessed, const std::string& what, const char* how) {
+    if (guessed) all.push_back(what + how);
+  };
+  const std::string collective(log.collective ? name(*log.collective) : "");
+  add(g.collective, collective, ", by the log's name (--collective)");
+  add(g.collective_by_rows, collective,
+      ", by busbw / algbw and the columns, which others fit as well (--collective)");
+  const std::string ranks = counted(log.ranks, "rank"), hosts = counted(log.hosts, "host");
+  add(g.ranks && a.gpus == 0, ranks, ", by the log's name");
+  add(g.ranks_by_rows && a.gpus == 0, ranks,
+      ", by busbw / algbw, whose digits leave a few numbers (--gpus, --hosts)");
+  add(g.gpu && a.machine.empty() && a.topology.empty(), std::string(topology::printable(log.gpu)),
+      ", by the log's name (--machine)");
+  add(g.hosts && a.hosts == 0, hosts, ", by the log's name (--hosts)");
+  add(g.eight_of_a_host && a.hosts == 0, hosts, ", as most have eight GPUs (--hosts)");
+  add(g.one_domain && a.hosts == 0, "one domain of NVLink",
+      ", as hosts of such a rack share their switches (--hosts)");
+  add(log.warmups == 0, "the first size",
+      " to be like the others, though no call warmed up before it (-w 0)");
   return all;
 }
 
@@ -172,14 +213,24 @@ ClusterSetup set_up(const ClusterArguments& a, const NcclLog* log) {
     if (!unlinked.empty()) s.said += fmt::format(" (without links between {})", unlinked);
   } else {
     std::string text = a.machine;
+    if (text.empty() && log != nullptr && log->gpu.empty() && !log->rows.empty()) {
+      text = machine_by_speed(*log, s.gpus, s.hosts);
+      if (!text.empty()) {
+        s.guessed.push_back(fmt::format(
+            "{}, as nothing says which GPUs and these reach what the rows do (--machine)", text));
+      }
+    }
     if (text.empty() && log != nullptr && !log->gpu.empty()) {
       const topology::GpuModel* model = topology::find_gpu_model(log->gpu);
       if (model == nullptr) {
         refuse(fmt::format("{}: no GPU '{}' is known; --machine or --topology says what it is like",
                            log->source, topology::printable(log->gpu)));
       }
-      text = fmt::format("{}x{}{}", std::max(s.gpus, 1), model->name,
-                         file_name(log->source).find("NVL") != std::string::npos ? " nvlink" : "");
+      text = fmt::format(
+          "{}x{}{}", std::max(s.gpus, 1), model->name,
+          log->debug.nvlink > 0 || file_name(log->source).find("NVL") != std::string::npos
+              ? " nvlink"
+              : "");
       std::ranges::replace(text, ' ', '-');
       const auto bridge = text.find("-nvlink");
       if (bridge != text.npos) text[bridge] = ' ';
@@ -190,13 +241,7 @@ ClusterSetup set_up(const ClusterArguments& a, const NcclLog* log) {
     s.said = text;
   }
   std::string words = a.network;
-  if (words.empty() && log != nullptr) {
-    words = network_in(log->source);
-    if (s.hosts > 1 && !words.empty()) {
-      words.pop_back();
-      s.guessed.push_back(fmt::format("network {}, by the log's name", words));
-    }
-  }
+  if (words.empty() && log != nullptr) words = network_of(*log, s.guessed);
   if (s.hosts > 1 && words.empty()) {
     s.guessed.emplace_back("network ib, as nothing says which (--network)");
   }
@@ -212,6 +257,9 @@ ClusterSetup set_up(const ClusterArguments& a, const NcclLog* log) {
     } else {
       s.said += assumed_ports(s.host);
     }
+  }
+  if (log != nullptr && log->debug.staged > 0 && log->debug.direct == 0) {
+    s.said += "; NCCL had no GPUDirect RDMA";
   }
   return s;
 }

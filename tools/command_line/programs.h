@@ -24,6 +24,7 @@ inline constexpr std::array kToolPrograms{
     ToolProgram{"calibrate", "Measure the constants of this machine, for the choice of algorithms"},
     ToolProgram{"explain", "Which algorithm would run, and how long it takes"},
     ToolProgram{"doctor", "What this machine offers to ranks, and how to get what is missing"},
+    ToolProgram{"check", "Whether this machine, or several, are as fast as they should be"},
     ToolProgram{"top", "What the ranks of running jobs do, and who holds them up"},
     ToolProgram{"topo", "The GPUs, switches, NICs and links of this machine, or of a file"},
     ToolProgram{"estimate",

@@ -17,10 +17,10 @@
 //   other forgets what came over the old one.
 // A rank keeps its number, whatever fails.
 //
-// A socket carries data one way. The sender connects to the receiver's listener and sends its
-// identity right behind the connection, so it never waits for the receiver (host_peers_calls.cpp).
-// Addresses are abstract (no file) and unguessable. The kernel tells each side which user is at the
-// other end. The receiver believes no caller that does not know the meeting's secret.
+// A socket carries data one way. The sender connects to the receiver's listener, whose address is
+// abstract (no file) and unguessable, and sends its identity right behind the connection, so it
+// never waits (host_peers_calls.cpp). The receiver believes no caller that does not know the
+// meeting's secret.
 //
 // A sender never waits for a peer to take a message. What a full socket does not take stays here,
 // for the next call that deals with peers; every wait makes such a call now and then. A peer never

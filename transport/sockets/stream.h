@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 
+#include "core/file_descriptor.h"
 #include "transport/sockets/handshake.h"
 #include "transport/sockets/seal.h"
 
