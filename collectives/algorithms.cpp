@@ -1,7 +1,6 @@
 // The table of algorithms.
 #include "collectives/algorithms.h"
 
-
 #include "collectives/algorithms/common.h"
 #include "collectives/algorithms/generators.h"
 #include "collectives/algorithms/hierarchical.h"

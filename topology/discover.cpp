@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-
 #include "core/error.h"
 #include "core/host.h"
 #include "core/log.h"

@@ -1,5 +1,5 @@
-// Functions of the program that MPI calls, in terms of the handles of one binary interface: abi.h and
-// mpich_abi.h include this file after their handles.
+// Functions of the program that MPI calls, in terms of the handles of one binary interface: abi.h
+// and mpich_abi.h include this file after their handles.
 #ifndef TUTTI_BINDINGS_MPI_ABI_FUNCTIONS_H
 #define TUTTI_BINDINGS_MPI_ABI_FUNCTIONS_H
 

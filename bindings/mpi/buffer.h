@@ -6,8 +6,8 @@
 #include <memory>
 #include <utility>
 
-#include "bindings/mpi/interface.h"
 #include "bindings/mpi/error.h"
+#include "bindings/mpi/interface.h"
 #include "bindings/mpi/type.h"
 
 namespace tutti::mpi {

@@ -254,6 +254,7 @@ void remove_number(int number, bool is_class) {
   const auto place = added_number(all, number);
   if (place->second.is_class != is_class)
     fail(MPI_ERR_ARG, "{} is not a {}", number, is_class ? "class" : "code");
+  if (!place->second.text.empty()) fail(MPI_ERR_ARG, "{} still has its text", number);
   for (const auto& [code, added] : all.added) {
     if (is_class && code != number && added.error_class == number) {
       fail(MPI_ERR_ARG, "the class {} still has the code {}", number, code);

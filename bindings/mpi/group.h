@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "bindings/mpi/interface.h"
 #include "bindings/mpi/handle.h"
+#include "bindings/mpi/interface.h"
 
 namespace tutti::mpi {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/mpi/interface.h"
 #include "bindings/mpi/handle.h"
+#include "bindings/mpi/interface.h"
 
 namespace tutti::mpi {
 

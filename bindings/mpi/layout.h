@@ -13,8 +13,8 @@
 #include <memory>
 #include <vector>
 
-#include "bindings/mpi/interface.h"
 #include "bindings/mpi/element.h"
+#include "bindings/mpi/interface.h"
 
 namespace tutti::mpi {
 

@@ -1,9 +1,10 @@
-// MPICH's binary interface, which Intel MPI, Cray's and MVAPICH's libraries share (libmpi.so.12): types,
-// and the constants with the values of MPICH 5's mpi.h. C++ alone: programs include MPICH's own mpi.h.
+// MPICH's binary interface, which Intel MPI, Cray's and MVAPICH's libraries share (libmpi.so.12):
+// types, and the constants with the values of MPICH 5's mpi.h. C++ alone: programs include MPICH's
+// own mpi.h.
 //
-// A handle is an integer: two bits how it came about (01: predefined), four its kind, the rest which
-// one. Here each kind of handle is a type of its own with the representation of an int, so that no
-// call takes one for another.
+// A handle is an integer: two bits how it came about (01: predefined), four its kind, the rest
+// which one. Here each kind of handle is a type of its own with the representation of an int, so
+// that no call takes one for another.
 #ifndef TUTTI_BINDINGS_MPI_MPICH_ABI_H
 #define TUTTI_BINDINGS_MPI_MPICH_ABI_H
 

@@ -216,12 +216,25 @@ int MPI_Type_create_f90_integer(int range, MPI_Datatype* newtype) {
   });
 }
 
+namespace {
+/// Pairs of two numbers of Fortran's, which are none of C's types of the same width.
+const std::pair<MPI_Datatype, MPI_Datatype> kFortranPairs[] = {
+    {MPI_REAL, MPI_2REAL},
+    {MPI_DOUBLE_PRECISION, MPI_2DOUBLE_PRECISION},
+    {MPI_INTEGER, MPI_2INTEGER},
+};
+}  // namespace
+
 int MPI_Type_get_value_index(MPI_Datatype value, MPI_Datatype index, MPI_Datatype* pair) {
   return guarded("MPI_Type_get_value_index", On(), [&] {
     const auto first = type_of(value).element(), second = type_of(index).element();
     *pair = MPI_DATATYPE_NULL;
+    for (const auto& [part, both] : kFortranPairs) {
+      if (value == part && index == part) *pair = both;
+    }
     for (const PairRow& row : kPairs) {
-      if (row.value == first && row.index == second && *pair == MPI_DATATYPE_NULL)
+      if (row.index == E::int32 && row.value == first && row.index == second &&
+          *pair == MPI_DATATYPE_NULL)
         *pair = row.handle;
     }
   });

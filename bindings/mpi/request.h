@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "bindings/mpi/interface.h"
 #include "bindings/mpi/buffer.h"
 #include "bindings/mpi/communicator.h"
 #include "bindings/mpi/handle.h"
+#include "bindings/mpi/interface.h"
 #include "tutti.h"
 
 namespace tutti::mpi {

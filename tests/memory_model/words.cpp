@@ -9,9 +9,9 @@
 #include <new>
 #include <string_view>
 
-#include "execute/signature.h"
 #include "core/asymmetric_fence.h"
 #include "core/turns.h"
+#include "execute/signature.h"
 #include "transport/host/control_block.h"
 #include "transport/host/host_board.h"
 #include "transport/host/life_word.h"

@@ -23,6 +23,7 @@
 #include "tools/command_line/command.h"
 #include "tools/command_line/number_in.h"
 #include "tools/doctor/doctor_container.h"
+#include "tools/doctor/doctor_mpi.h"
 #include "tools/doctor/doctor_nccl.h"
 #include "tools/doctor/doctor_network.h"
 #include "tools/doctor/doctor_report.h"
@@ -124,7 +125,7 @@ void define(CLI::App& command) {
     std::string to;
     int port = 0;
     double wait = 600;
-    std::vector<std::string> clients;
+    std::vector<std::string> clients, programs;
     std::string python = "python3";
   };
   const auto arguments = std::make_shared<Arguments>();
@@ -156,12 +157,20 @@ void define(CLI::App& command) {
       ->type_name("PROGRAM")
       ->excludes(to)
       ->excludes(listen);
+  auto* programs = command
+                       .add_option("--mpi", arguments->programs,
+                                   "Which library of MPI these programs are linked with, how many "
+                                   "of its procedures they need, and which Tutti refuses or lacks")
+                       ->type_name("FILE")
+                       ->excludes(to)
+                       ->excludes(listen)
+                       ->excludes(clients);
   command.footer(
       "Lines that begin with ! show a problem; the exit status is 1 if there are any.\n"
       "The default of PORT is the first of TUTTI_PORTS, or 47470. One host of a pair listens and\n"
       "the other calls. They test both directions, and both report their findings.\n"
       "A job itself reports its connections with TUTTI_LOG=debug.");
-  command.callback([arguments, to, listen, clients] {
+  command.callback([arguments, to, listen, clients, programs] {
     DoctorReport report;
     if (to->count() > 0) {
       test_way_to(report, arguments->to);
@@ -170,6 +179,8 @@ void define(CLI::App& command) {
                      std::chrono::nanoseconds(std::llround(arguments->wait * 1e9)));
     } else if (clients->count() > 0) {
       report_nccl_clients(report, arguments->clients);
+    } else if (programs->count() > 0) {
+      report_mpi_programs(report, arguments->programs);
     } else {
       show_machine(report);
       show_versions(report, arguments->python);

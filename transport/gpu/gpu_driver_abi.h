@@ -2,7 +2,6 @@
 // comes with CUDA's toolkit. cuda_driver.cpp compares both.
 #pragma once
 
-
 namespace tutti::gpu_driver_abi {
 
 inline constexpr int kSuccess = 0;

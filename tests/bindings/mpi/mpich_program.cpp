@@ -52,6 +52,11 @@ void check_handles() {
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   expect(class_of(MPI_Type_size(static_cast<MPI_Datatype>(0x4c00010b), &size)) == MPI_ERR_TYPE,
          "a double of one byte");
+  MPI_Datatype pair;
+  MPI_Type_get_value_index(MPI_FLOAT, MPI_FLOAT, &pair);
+  expect(pair == MPI_DATATYPE_NULL, "two floats of C, which are no pair");
+  MPI_Type_get_value_index(MPI_REAL, MPI_REAL, &pair);
+  expect(pair == MPI_2REAL, "two of Fortran's, which are one");
   MPI_Comm copy;
   MPI_Comm_dup(MPI_COMM_SELF, &copy);
   const auto group = static_cast<MPI_Group>(copy);
@@ -73,6 +78,12 @@ void check_errors() {
   char text[MPI_MAX_ERROR_STRING];
   MPI_Error_string(code, text, &length);
   expect(std::strcmp(text, "out of tea") == 0, "its text");
+  int other = 0;
+  MPI_Add_error_code(error_class, &other);
+  MPI_Add_error_string(other, "out of cake");
+  expect(class_of(MPI_Remove_error_code(other)) == MPI_ERR_ARG, "a code that has a text");
+  MPI_Remove_error_string(other);
+  expect(MPI_Remove_error_code(other) == MPI_SUCCESS, "a code that has none");
   int key = 0;
   MPI_Comm_create_keyval(&MPIR_Dup_fn, &refuse, &key, &code);
   MPI_Comm self, copy;

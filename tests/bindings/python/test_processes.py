@@ -293,12 +293,12 @@ def test_a_server_takes_the_versions_of_a_trainer_that_was_started_apart(tmp_pat
     assert [process.returncode for process in jobs.values()] == [0, 0], said
 
 
+# Not those that have tests of their own: the elastic one, two jobs', PyTorch's (torch/c10d), and vLLM's (torch/frameworks).
+OTHERS = {"elastic.py", "weights.py", "ddp.py", "fsdp2.py", "batch_invariant.py", "serve.py"}
+
+
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-# Not those that have tests of their own: the elastic one, two jobs', and PyTorch's (torch/c10d/test_examples.py).
-@pytest.mark.parametrize(
-    "example",
-    sorted({p.name for p in EXAMPLES.glob("*.py")} - {"elastic.py", "weights.py", "ddp.py", "fsdp2.py"}),
-)
+@pytest.mark.parametrize("example", sorted({p.name for p in EXAMPLES.glob("*.py")} - OTHERS))
 def test_examples(example, launcher, tmp_path):
     command = LAUNCHERS[launcher]
     if shutil.which(command[0]) is None:
