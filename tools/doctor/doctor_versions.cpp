@@ -18,10 +18,12 @@ namespace {
 
 constexpr auto kVersionPatience = std::chrono::seconds(20);
 
-// Prints a line "name<TAB>version<TAB>place" for each package that is installed, without importing
-// it.
+// Prints "Python 3.11.2", then a line "name<TAB>version<TAB>place" for each package that is
+// installed, without importing it.
 constexpr const char* kPackages = R"(
 import importlib.metadata as metadata
+import platform
+print("Python", platform.python_version())
 for name in ["tutti", "torch", "mpi4py", "jax", "numpy"]:
     try:
         package = metadata.distribution(name)
@@ -63,8 +65,6 @@ void show_python(DoctorReport& report, const std::string& python) {
                "`tutti doctor --python PROGRAM` looks at another one");
     return;
   }
-  const std::string version =
-      first_line_of(output_of({python, "--version"}, kVersionPatience).text);
   std::string others;
   for (const Package& package : packages_of(output.text)) {
     if (package.name != "tutti") {
@@ -78,7 +78,7 @@ void show_python(DoctorReport& report, const std::string& python) {
                  "ranks by the `tutti` of that package");
     }
   }
-  report.good("Python", fmt::format("{}{}", version, others));
+  report.good("Python", first_line_of(output.text) + others);
 }
 
 /// A library as the loader finds it, for as long as this lives.
