@@ -7,19 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "core/counted.h"
+#include "tools/size_text.h"
 
 namespace tutti::check {
 namespace {
 
 constexpr double kMuch = 0.1;  // of all processors, or seconds that a control group takes
-
-std::string size_text(std::int64_t bytes) {
-  constexpr std::int64_t kKi = 1024;
-  if (bytes >= kKi * kKi && bytes % (kKi * kKi) == 0)
-    return fmt::format("{} MiB", bytes / kKi / kKi);
-  if (bytes >= kKi && bytes % kKi == 0) return fmt::format("{} KiB", bytes / kKi);
-  return fmt::format("{} B", bytes);
-}
 
 const char* name(Speed speed) {
   switch (speed) {
@@ -99,7 +92,8 @@ std::string text_of(const Check& c) {
   if (verdict == Speed::slow) {
     const CheckedSize& s = worst_of(c);
     text = fmt::format("slow: {} take {:.1f} us where {:.1f} are expected ({:.1f} times slower)\n",
-                       size_text(s.bytes), s.measured, s.expected, s.ratio());
+                       size_text(static_cast<std::uint64_t>(s.bytes)), s.measured, s.expected,
+                       s.ratio());
   } else if (verdict == Speed::fast) {
     text = "fast: calls take less than half of what is expected; `tutti calibrate` again\n";
   } else {
@@ -112,8 +106,9 @@ std::string text_of(const Check& c) {
                       "TIMES", "busbw");
   for (const CheckedSize& s : c.sizes) {
     const Speed speed = speed_of(s, c.band);
-    text += fmt::format("{:>10} {:>12.1f} {:>12.1f} {:>7.2f} {:>9.2f}{}\n", size_text(s.bytes),
-                        s.measured, s.expected, s.ratio(), s.busbw,
+    text += fmt::format("{:>10} {:>12.1f} {:>12.1f} {:>7.2f} {:>9.2f}{}\n",
+                        size_text(static_cast<std::uint64_t>(s.bytes)), s.measured, s.expected,
+                        s.ratio(), s.busbw,
                         speed == Speed::fine ? "" : fmt::format("  {}", name(speed)));
   }
   if (verdict != Speed::slow) return text;

@@ -14,6 +14,7 @@
 #include "tools/command_line/command.h"
 #include "tools/demo/measure.h"
 #include "tools/demo/peers.h"
+#include "tools/size_text.h"
 #include "tools/spawn.h"
 #include "tools/terminal.h"
 
@@ -25,11 +26,6 @@ struct Arguments {
   std::string python = "python3";
   bool no_peers = false;
 };
-
-std::string size_text(std::size_t bytes) {
-  if (bytes >= std::size_t{1} << 20) return fmt::format("{} MiB", bytes >> 20);
-  return bytes >= 1024 ? fmt::format("{} KiB", bytes >> 10) : fmt::format("{} B", bytes);
-}
 
 /// Three digits.
 std::string time_text(double us) {
