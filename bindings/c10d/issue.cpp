@@ -136,6 +136,7 @@ float Backend::endTimeEstimate() {
 }
 
 void Backend::end_with(const c10::intrusive_ptr<Work>& work, const Future& future) {
+  work->awaits(future);
   Future(future).on_ready([work, future] { work->end(future.error()); });
 }
 

@@ -191,6 +191,14 @@ bool Work::wait(std::chrono::milliseconds timeout) {
         lock.lock();
         wait_until(lock, cv_, std::min(end, Clock::now() + kMoment), over);
       }
+      if (awaited_.valid() && !over()) {
+        lock.unlock();
+        try {
+          awaited_.wait_until(end);
+        } catch (const Error&) {  // end() has it, too
+        }
+        lock.lock();
+      }
       if (!wait_until(lock, cv_, end, over)) {
         C10_THROW_ERROR(DistBackendError,
                         c10::str(operation_.name, ": Timed out waiting ", timeout.count(),

@@ -32,6 +32,9 @@ class Work final : public ::c10d::Work {
   void then_end(const c10::intrusive_ptr<Work>& other);
   /// For a recv from any source: the sender of its message.
   void set_source(int rank) { source_ = rank; }
+  /// wait() waits for `future` first, and so runs what has been started (Future::wait()): the last
+  /// one whose end ends a part.
+  void awaits(const Future& future) { awaited_ = future; }
   /// wait() calls this now and then.
   void look(std::function<void()> function) { look_ = std::move(function); }
   /// On a GPU, before the last end(), when all steps are on the current stream: puts there what
@@ -76,6 +79,7 @@ class Work final : public ::c10d::Work {
   const pid_t process_ = process_id();
   std::atomic<int> source_{-1};
   std::optional<c10::Event> event_;
+  Future awaited_;
   std::function<void()> look_;
   // Under the lock of the base class:
   std::optional<Error> error_;
