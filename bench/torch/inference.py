@@ -4,10 +4,10 @@
 
 In place on tensors from malloc, by an operation of PyTorch; as bench/torch/all_reduce.py does it, in the same
 processes, in turn. "tutti" is tutti.torch.direct_all_reduce(), "invariant" the same of a group in invariant mode,
-"dist" torch.distributed's all_reduce over Tutti. vLLM and DeepSpeed are there where Python finds them (`make
-compare-inference` installs them). Before it is measured, each has to add up numbers whose sum is exact; what is not
-right is said instead of a time. A ratio is the contender's time / Tutti's, of the same turn: its median, and its
-quartiles. Then: whether the ranks hold the same bits after a sum of random numbers.
+"window" the same of a tensor in window memory, "dist" torch.distributed's all_reduce over Tutti. vLLM and DeepSpeed
+are there where Python finds them (`make compare-inference` installs them). Before it is measured, each has to add up
+numbers whose sum is exact; what is not right is said instead of a time. A ratio is the contender's time / Tutti's, of
+the same turn: its median, and its quartiles. Then: whether the ranks hold the same bits after a sum of random numbers.
 """
 
 import os
@@ -21,9 +21,11 @@ import torch
 import torch.distributed as dist
 from ranks import figures_of, join, keep, parser_of
 
+import tutti
 import tutti.torch
 
 KIB = 1024
+TURN_S = 0.01  # about so long does a contender's turn take
 
 
 def of_vllm(rank, ranks):
@@ -55,10 +57,12 @@ def of_deepspeed(rank, ranks):
 def contenders_of(rank, ranks):
     """Callables of a tensor, and why others are missing."""
     invariant = dist.new_group(backend="tutti", pg_options=tutti.torch.Options(invariant=True))
+    window = dist.new_group(backend="tutti")  # its own, as a communicator learns where a call's buffers lie
     gloo = dist.new_group(backend="gloo")
     found = {
         "tutti": tutti.torch.direct_all_reduce(),
         "invariant": tutti.torch.direct_all_reduce(invariant),
+        "window": tutti.torch.direct_all_reduce(window),
         "dist": dist.all_reduce,
         "gloo": lambda x: dist.all_reduce(x, group=gloo),
     }
@@ -69,6 +73,13 @@ def contenders_of(rank, ranks):
         except Exception as error:
             missing[name] = f"{type(error).__name__}: {error}".split("\n")[0]
     return found, missing
+
+
+def memory_for(name, count, dtype):
+    """A tensor of zeros, as the contender takes it."""
+    if name != "window":
+        return torch.zeros(count, dtype=dtype)
+    return torch.from_numpy(tutti.empty(count * dtype.itemsize, "uint8")).view(dtype)
 
 
 def is_right(call, x, rank, ranks):
@@ -88,6 +99,24 @@ def same_bits(call, rank, dtype):
     return max((every[0].view(torch.uint8) != e.view(torch.uint8)).view(x.numel(), -1).any(1).sum().item() for e in every)
 
 
+def slowest(seconds):
+    """The longest of all ranks'."""
+    told = torch.tensor([seconds], dtype=torch.float64)
+    dist.all_reduce(told, dist.ReduceOp.MAX)
+    return told.item()
+
+
+def seconds_of(call, x, calls):
+    """Of each call, on the slowest rank."""
+    for _ in range(3):
+        call(x)
+    dist.barrier()
+    begin = time.perf_counter()
+    for _ in range(calls):
+        call(x)
+    return slowest((time.perf_counter() - begin) / calls)
+
+
 def agreed(flag):
     """Whether all ranks say so."""
     told = torch.tensor([1 if flag else 0])
@@ -104,28 +133,21 @@ def measure(rank, folder, options, pipe):
         dtype = getattr(torch, type_name)
         right = {}
         for name, call in found.items():
-            right[name] = agreed(is_right(call, torch.empty(4099, dtype=dtype), rank, options.ranks))
+            right[name] = agreed(is_right(call, memory_for(name, 4099, dtype), rank, options.ranks))
         calls_of = {name: call for name, call in found.items() if right[name]}
         size = options.least
         while size <= options.most:
-            x = torch.zeros(size // dtype.itemsize, dtype=dtype)
-            calls = max(3, min(1000, (4 << 20) // (size + 4000)))
+            common = memory_for("", size // dtype.itemsize, dtype)
+            windowed = memory_for("window", size // dtype.itemsize, dtype)
+            memory = {name: windowed if name == "window" else common for name in calls_of}
+            calls = {n: max(3, min(1000, int(TURN_S / seconds_of(c, memory[n], 10)))) for n, c in calls_of.items()}
             times = {name: [] for name in calls_of}
             for turn in range(options.turns + 1):
                 names = list(calls_of)
-                names = names[turn % len(names) :] + names[: turn % len(names)]
-                for name in names:
-                    call = calls_of[name]
-                    for _ in range(3):
-                        call(x)
-                    dist.barrier()
-                    begin = time.perf_counter()
-                    for _ in range(calls):
-                        call(x)
-                    took = torch.tensor([(time.perf_counter() - begin) / calls * 1e6])
-                    dist.all_reduce(took, dist.ReduceOp.MAX)
+                for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                    took = seconds_of(calls_of[name], memory[name], calls[name])
                     if turn:  # the first one warms up
-                        times[name].append(took.item())
+                        times[name].append(1e6 * took)
             if rank == 0:
                 pipe.send((type_name, size, times))
             size *= options.factor
