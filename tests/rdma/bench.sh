@@ -1,7 +1,8 @@
 #!/bin/bash
-# A link over RDMA, and send() and recv() of a communicator, beside perftest on the same device, in
-# turn; to be run in the guest:
-#     guest.sh -t 240 FOLDER bash bench.sh WIRE_BENCH [ROUNDS]
+# A link over RDMA, and send(), recv() and all_reduce() of a communicator, beside perftest on the same
+# device, in turn; to be run in the guest:
+#     guest.sh -t 240 FOLDER bash bench.sh WIRE_BENCH [ROUNDS [sums]]
+# With `sums`, the all_reduces alone.
 # Prints medians of the rounds, and their ratios. The receiver of ib_write_bw sleeps, ours
 # does when it is idle, and that of ib_send_bw polls. MB are 10^6 bytes.
 #
@@ -42,6 +43,18 @@ compare() {  # lat|bw BYTES COUNT
            k, b, u, o, c, k, w, o / w, c / w, k, s, o / s, c / s }'
 }
 
+compare_sums() {  # BYTES COUNT
+  local writes=() ours=()
+  for ((i = 0; i < rounds; ++i)); do
+    writes+=("$(perftest ib_write_lat "$1" "$2")")
+    ours+=("$("$bench" sum_lat "$1" "$2")")
+  done
+  awk -v b="$1" -v w="$(median "${writes[@]}")" -v o="$(median "${ours[@]}")" 'BEGIN {
+    printf "bench sum %7d bytes, us: all_reduce %.2f, ib_write_lat %.2f (ratio %.2f)\n", b, o, w, o / w }'
+}
+
+for bytes in 8192 16384 32768 65536; do compare_sums $bytes 200; done
+[ "${3:-}" != sums ] || exit 0
 compare lat 8 1000
 compare lat 4096 500
 compare bw 4096 2000

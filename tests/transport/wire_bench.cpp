@@ -8,6 +8,7 @@
 //     wire_bench bw BYTES COUNT         MB/s (10^6) in one direction; the receiver sleeps when idle
 //     wire_bench comm_lat BYTES COUNT   the same of a communicator's send() and recv()
 //     wire_bench comm_bw BYTES COUNT
+//     wire_bench sum_lat BYTES COUNT    the median all_reduce of float32, in us
 //
 // A link's messages are neither written nor read, as those of perftest. A communicator's lie in a
 // window, which devices reach.
@@ -78,19 +79,39 @@ double median_us(std::vector<double>& seconds) {
   return seconds[seconds.size() / 2] * 1e6;
 }
 
-/// With send() and recv() of a communicator whose ranks are on two hosts.
-int run_ranks(int rank, int socket, bool latency, std::size_t bytes, int count) {
+/// A communicator of two ranks on two hosts, each on its processor.
+Communicator join(int rank, int socket) {
   std::array<char, 512> text{};  // of the id
   if (rank == 0) {
     to_string(make_unique_id()).copy(text.data(), text.size() - 1);
-    if (::send(socket, text.data(), text.size(), MSG_NOSIGNAL) < 0) return 1;
+    if (::send(socket, text.data(), text.size(), MSG_NOSIGNAL) < 0) throw_system_error("send()");
   } else if (::recv(socket, text.data(), text.size(), MSG_WAITALL) <= 0) {
-    return 1;
+    throw_system_error("recv()");
   }
   Options options;
   options.host_id = "host" + std::to_string(rank);
   Communicator comm = Communicator::create(unique_id_from_string(text.data()), rank, 2, options);
   pin(rank);
+  return comm;
+}
+
+int run_sums(int rank, int socket, std::size_t bytes, int count) {
+  Communicator comm = join(rank, socket);
+  std::vector<float, Allocator<float>> in(std::max<std::size_t>(bytes / sizeof(float), 1), 1.0f);
+  std::vector<float, Allocator<float>> out(in.size());
+  std::vector<double> times;
+  for (int i = -kWarmUp; i < count; ++i) {
+    const auto begin = Clock::now();
+    comm.all_reduce(in, out);
+    if (i >= 0) times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  if (rank == 0) std::printf("%.2f\n", median_us(times));
+  return out.back() == 2 ? 0 : 1;
+}
+
+/// With send() and recv() of a communicator.
+int run_ranks(int rank, int socket, bool latency, std::size_t bytes, int count) {
+  Communicator comm = join(rank, socket);
   std::vector<std::uint8_t, Allocator<std::uint8_t>> memory(bytes + 1, 1);
   const auto send = [&](std::size_t n) { comm.send(memory.data(), n, DataType::uint8, 1 - rank); };
   const auto receive = [&](std::size_t n) {
@@ -171,20 +192,24 @@ int run(int rank, int socket, bool latency, std::size_t bytes, int count) {
 int main(int argc, char** argv) {
   const std::string kind = argc == 4 ? argv[1] : "";
   const bool latency = kind.ends_with("lat"), ranks = kind.starts_with("comm_");
-  if (kind != "lat" && kind != "bw" && kind != "comm_lat" && kind != "comm_bw") {
-    std::fprintf(stderr, "usage: wire_bench lat|bw|comm_lat|comm_bw BYTES COUNT\n");
+  const bool sums = kind == "sum_lat";
+  if (kind != "lat" && kind != "bw" && kind != "comm_lat" && kind != "comm_bw" && !sums) {
+    std::fprintf(stderr, "usage: wire_bench lat|bw|comm_lat|comm_bw|sum_lat BYTES COUNT\n");
     return 2;
   }
-  if (!ranks && !usable_port()) {
+  if (!ranks && !sums && !usable_port()) {
     std::fprintf(stderr, "wire_bench: no RDMA device that could be used\n");
     return 77;
   }
   const std::size_t bytes = std::strtoul(argv[2], nullptr, 10);
   const int count = std::atoi(argv[3]);
   try {
-    const auto work = ranks ? run_ranks : run;
-    Child child([&](int socket) { return work(1, socket, latency, bytes, count); });
-    const int code = work(0, child.socket(), latency, bytes, count);
+    const auto work = [&](int rank, int socket) {
+      if (sums) return run_sums(rank, socket, bytes, count);
+      return (ranks ? run_ranks : run)(rank, socket, latency, bytes, count);
+    };
+    Child child([&](int socket) { return work(1, socket); });
+    const int code = work(0, child.socket());
     return child.wait() == 0 ? code : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "wire_bench: %s\n", error.what());
