@@ -138,22 +138,31 @@ double bare(int rank, std::vector<Socket>& sockets, std::size_t bytes, int calls
   return us;
 }
 
-double all_reduce(tutti::Communicator& comm, std::size_t bytes, int calls) {
-  std::vector<float, tutti::Allocator<float>> in(bytes / sizeof(float)), out(in.size());
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    in[i] = static_cast<float>(comm.rank() + 1) * static_cast<float>(i % 1000 + 1);
+/// Memory of a rank that is the same in all calls, as an engine's is.
+struct Sum {
+  Sum(const tutti::Communicator& comm, std::size_t bytes)
+      : ranks(static_cast<float>(comm.size() * (comm.size() + 1) / 2)),
+        in(bytes / sizeof(float)),
+        out(in.size()) {
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      in[i] = static_cast<float>(comm.rank() + 1) * static_cast<float>(i % 1000 + 1);
+    }
   }
-  const float ranks = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
+  float ranks;
+  std::vector<float, tutti::Allocator<float>> in, out;
+};
+
+/// us of one.
+double all_reduce(tutti::Communicator& comm, Sum& sum, int calls) {
   double us = 0;
-  for (int warm = 0; warm < 2; ++warm) {
-    const int rounds = warm == 0 ? 5 : calls;
+  for (const int rounds : {5, calls}) {
     comm.barrier();
     const auto begin = Clock::now();
-    for (int i = 0; i < rounds; ++i) comm.all_reduce(in, out);
+    for (int i = 0; i < rounds; ++i) comm.all_reduce(sum.in, sum.out);
     us = microseconds(begin, rounds);
   }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    if (out[i] != ranks * static_cast<float>(i % 1000 + 1)) {
+  for (std::size_t i = 0; i < sum.out.size(); ++i) {
+    if (sum.out[i] != sum.ranks * static_cast<float>(i % 1000 + 1)) {
       throw tutti::Error(tutti::ErrorCode::internal, fmt::format("sum {} is wrong", i));
     }
   }
@@ -178,10 +187,14 @@ void measure(tutti::Communicator& comm, std::vector<Socket>& sockets, std::size_
   const double woken = of(Bare::ping_pong, false), looping = of(Bare::ping_pong, true);
   std::uint8_t loops = looping < woken ? 1 : 0;
   comm.broadcast(std::span(&loops, 1), 0);
+  // The first messages of a size meet new pages of the links, and calls that are new ask for
+  // windows.
+  Sum sum(comm, bytes);
+  all_reduce(comm, sum, calls);
   std::vector<double> one_way, exchange, ours;
   for (int turn = 0; turn < turns; ++turn) {
     one_way.push_back(of(Bare::ping_pong, loops != 0));
-    ours.push_back(all_reduce(comm, bytes, calls));
+    ours.push_back(all_reduce(comm, sum, calls));
     exchange.push_back(of(Bare::exchange, loops != 0));
   }
   if (comm.rank() > 0) return;

@@ -14,7 +14,7 @@ import time
 PARSER = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 PARSER.add_argument("--tp", type=int, default=2, help="ranks of tensor parallelism")
 PARSER.add_argument("--pp", type=int, default=1, help="ranks of pipeline parallelism")
-PARSER.add_argument("--experts", type=int, default=0, help="in each layer (Mixtral's), divided among the ranks")
+PARSER.add_argument("--experts", type=int, default=0, help="in each layer, as Mixtral's; every rank has a part of each")
 PARSER.add_argument("--hidden", type=int, default=128)
 PARSER.add_argument("--layers", type=int, default=2)
 PARSER.add_argument("--vocabulary", type=int, default=1024)
@@ -50,8 +50,6 @@ def start(options, folder, **more):
     how = {} if options.compile else {"enforce_eager": True}
     if options.pp > 1 and not options.compile:  # vLLM 0.32 makes the buffers of later stages as it compiles
         how = {"compilation_config": {"mode": 2, "backend": "eager"}}  # traced, and not compiled
-    if options.experts:
-        how["enable_expert_parallel"] = True
     write_model(pathlib.Path(folder), options)
     return LLM(
         folder, load_format="dummy", skip_tokenizer_init=True, seed=0,
