@@ -247,7 +247,7 @@ compare-inference: packages
 	@tests/bindings/python/environment.sh build/venv
 	@cmake --preset release -DTUTTI_PYTHON=build/venv >/dev/null
 	@cmake --build --preset release -j $(JOBS) --target tutti_python tutti_command
-	@PYTHONPATH=build/python XDG_CACHE_HOME=build/cache build/inference/bin/python bench/torch/inference.py
+	@PYTHONPATH=$(CURDIR)/build/python XDG_CACHE_HOME=$(CURDIR)/build/cache build/inference/bin/python bench/torch/inference.py
 
 compare:
 	@cmake/packages.sh build test peers
