@@ -4,9 +4,9 @@ calls of the communicator.
     python bench/torch/serving.py [--turns 9] [options of examples/python/serve.py] [-o FILE]
 
 One engine serves the same prompts in turn: between two rounds its workers take another communicator for the group of
-tensor parallelism. All else stays as it is: the workers, their cores, the weights. "gloo" is what vLLM falls back to where
-its shared memory does not serve. The time in calls is that of the slowest rank, and has its waits for others. Each round
-has to make the same tokens.
+tensor parallelism. All else stays as it is: the workers, their cores, the weights. "gloo" is what vLLM falls back to
+where its shared memory does not serve. The time in calls is that of the slowest rank, and has its waits for others.
+Each round has to make the same tokens.
 """
 
 import os
@@ -103,7 +103,8 @@ def main():
                     times.setdefault(name, []).append(spent)
         llm.collective_rpc("take", args=("tutti",))
     for name in names:
-        line = f"{name:6} {statistics.median(rates[name]):9.1f} tokens/s, {1e3 * statistics.median(times[name]):8.2f} ms in {calls} calls"
+        rate, ms = statistics.median(rates[name]), 1e3 * statistics.median(times[name])
+        line = f"{name:6} {rate:9.1f} tokens/s, {ms:8.2f} ms in {calls} calls"
         if name != "tutti":
             line += "; tokens/s of Tutti to it " + spread([t / n for t, n in zip(rates["tutti"], rates[name])])
             line += ", Tutti's time in calls to it " + spread([t / n for t, n in zip(times["tutti"], times[name])])
