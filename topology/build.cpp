@@ -192,8 +192,7 @@ class Builder {
     return known->second;
   }
 
-  /// GT/s of links without a record of them: nobody puts a device behind a slower link than its
-  /// own.
+  /// GT/s of links without a record: nobody puts a device behind a slower link than its own.
   void assume_transfers() {
     transfers_.assign(r_.devices.size(), 0);
     for (std::size_t i = r_.devices.size(); i-- > 0;) {

@@ -9,7 +9,6 @@
 #include "topology/source.h"
 
 namespace tutti::topology {
-
 namespace {
 
 constexpr std::size_t kMostNames = 256;  // in one line: all GPUs of a rack

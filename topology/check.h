@@ -1,7 +1,6 @@
 // Doubts: records that cannot be true, or that the rest of the machine contradicts. The check names
-// each doubt once, with its repair. So no single record decides the speed of a plan. The rules ask
-// other records first (the other end of a link, devices of the same kind), then the model
-// (constants.h).
+// each once, with its repair, so that no single record decides the speed of a plan. Rules ask other
+// records first (a link's other end, devices of the same kind), then the model (constants.h).
 #pragma once
 
 #include <map>

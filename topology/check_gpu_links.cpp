@@ -138,8 +138,7 @@ class GpuLinkCheck : public GpuLinks {
   }
 
   void compare_pair(std::size_t a, std::size_t b, Kind kind, const Maybe<std::int64_t>& usual) {
-    // MIG devices have no links, whatever a record says. Of a divided GPU, one part that says it is
-    // enough (build.cpp).
+    // MIG devices have no links, whatever a record says. One that says it is enough (build.cpp).
     if (records.devices[a].gpu->mig || records.devices[b].gpu->mig) return;
     if (parts_.contains(a) || parts_.contains(b)) return;
     GpuLinkRecord* const there = link_to(a, b, kind);

@@ -1,5 +1,4 @@
-// NVSwitches; see check.h. A source may not know them, or call a switch a GPU; and all GPUs of a
-// host have equally many links to them.
+// See check.h. A source may not know NVSwitches, or call one a GPU; GPUs have equally many links.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Things that are listed twice, that have each other as parents, or that have lost their records;
-// see check.h.
+// See check.h. Things that are listed twice, are each other's parents, or have lost their records.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,8 +27,7 @@ void remove_devices(Records& r, const std::map<int, int>& heirs) {
   r.devices = std::move(kept);
 }
 
-/// Two processors with one number on one host are one. Devices of the second one are returned: what
-/// is there twice with it has been named.
+/// Processors of one number on one host are one. Returns the second's devices, named by now.
 std::set<int> join_processors(Records& r, Doubts& doubts) {
   std::map<std::pair<int, int>, int> known;
   std::vector<int> place;
@@ -200,8 +198,7 @@ void number_gpus(Records& r, Doubts& doubts) {
   }
 }
 
-/// The capability, which tells what an NVLink carries, is that of the other GPUs of the same
-/// device.
+/// The capability, which tells what an NVLink carries, is that of others of the same device.
 void check_capability(Records& r, Doubts& doubts) {
   std::map<std::string, std::vector<int>> of;
   for (const DeviceRecord& d : r.devices) {

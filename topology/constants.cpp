@@ -182,8 +182,7 @@ bool switch_reduces(std::string_view model) {
 }
 
 double shared_memory(const GpuModel& model) {
-  // Four fifths of the data sheet's 5.3 TB/s (MI300), 6 (MI325X) and 8 (MI350), as streams of
-  // copies reach on HBM.
+  // Four fifths of the data sheet's 5.3 TB/s (MI300), 6 (MI325X), 8 (MI350): copies on HBM do.
   if (model.device == 0x74a5) return 4800;
   if (model.gcn.starts_with("94")) return 4240;
   return model.gcn.starts_with("95") ? 6400 : 0;

@@ -45,12 +45,10 @@ bool has_ll128(std::string_view model);
 constexpr double kC2cLink = 44.7;  // GB/s; GH200 and GB200 say 5 x 44.712 and 10 x 44.712
 
 /// GB/s that a PCI link reaches, in each direction. 8b/10b up to 5 GT/s, 128b/130b from 8 on, minus
-/// headers: 12, 24 and 48 GB/s of x16 are measured on generations 3, 4 and 5 (NCCL's graph/topo.h
-/// counts the same).
+/// headers: 12, 24 and 48 GB/s of x16 are measured on generations 3, 4 and 5 (as NCCL counts).
 double pci_bandwidth(double transfers, int width);
 
-/// Between sockets, by processor (NCCL's graph/topo.h, in GB/s): arch as in uname, vendor as the
-/// processor says.
+/// Between sockets, by processor (NCCL's graph/topo.h, in GB/s): arch of uname, the CPU's vendor.
 double socket_bandwidth(std::string_view arch, std::string_view vendor, int family, int model);
 
 /// An interface's speed in Mbit/s, for a record without one; 0: not known.
@@ -60,9 +58,8 @@ constexpr std::int64_t kFastestPort = 1'600'000;
 constexpr std::int64_t kUsualPort = 10'000;  // NCCL takes the same where a speed is missing
 
 /// Latency of one hop, in ns. NVLink and PCI: NCCL's hwLat for LL is 0.6 us from GPU to GPU over
-/// NVLink and 1.0 us over PCI (graph/tuning.cc), two hops or more. A socket crossing adds about as
-/// much as a remote load; a port adds the share of the NICs on one side, out of 2.7 us from host to
-/// host.
+/// NVLink and 1.0 us over PCI (graph/tuning.cc), two hops or more. A socket crossing adds about a
+/// remote load; a port the share of the NICs on one side, out of 2.7 us from host to host.
 constexpr double kGpuLinkHop = 300;
 constexpr double kPciHop = 250;
 constexpr double kSocketHop = 120;

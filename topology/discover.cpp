@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/host.h"
 #include "core/log.h"
@@ -60,9 +62,25 @@ Records read_records(const std::string& path) {
   return records_of(read_file(path), printable(path, 255));
 }
 
+/// What a reader ignored of a record, and the repair of that record, are one doubt.
+static void join_repairs(std::vector<Doubt>& read, std::vector<Doubt>& repairs) {
+  constexpr std::string_view kIgnored = "; it is ignored";
+  for (Doubt& d : read) {
+    const std::string place = d.what.substr(0, d.what.find(": ") + 2);  // "file:46: "
+    const auto is_there = [&](const Doubt& r) { return r.what.starts_with(place); };
+    const auto repair = std::ranges::find_if(repairs, is_there);
+    const bool one = std::ranges::count_if(repairs, is_there) == 1;  // a line may have many records
+    if (!one || !d.what.ends_with(kIgnored)) continue;
+    d.what.replace(d.what.size() - kIgnored.size(), kIgnored.size(),
+                   ": " + repair->what.substr(place.size()));
+    repairs.erase(repair);
+  }
+}
+
 Graph graph_of(Records& records) {
   std::vector<Doubt> doubts;
   if (!setting_boolean("TUTTI_TOPO_TRUST")) doubts = check(records);
+  join_repairs(records.doubts, doubts);
   Graph graph = build(records);
   graph.doubts.insert(graph.doubts.end(), doubts.begin(), doubts.end());
   return graph;

@@ -1,5 +1,4 @@
-// Topology from any source: this machine, or a file or folder in one of the formats of
-// docs/topology.md.
+// Topology from any source: this machine, or a file or folder in a format of docs/topology.md.
 #pragma once
 
 #include <string>

@@ -29,8 +29,7 @@ Link through_memory(const Records& records, const std::vector<std::size_t>& part
   return l;
 }
 
-/// Parts that reach nothing but the host share the device's PCI link; the builder, which knows what
-/// it carries, divides it.
+/// Parts that reach nothing but the host share the device's PCI link, which the builder divides.
 Link through_host(const DeviceRecord& first) {
   Link l;
   l.kind = LinkKind::pci;

@@ -1,5 +1,4 @@
-// The links of all GPUs in records, for the checks of them: check_gpu_links.cpp and
-// check_gpu_switches.cpp.
+// The links of all GPUs in records, for check_gpu_links.cpp and check_gpu_switches.cpp.
 #pragma once
 
 #include <cstddef>
@@ -66,8 +65,7 @@ class GpuLinks {
   static constexpr std::int64_t kMostLinks = 18;  // where the model is not known: no GPU has more
 };
 
-/// GPUs that list all others with as many links as they have: the links go to switches, which the
-/// source does not know (or calls GPUs).
+/// GPUs that list all others with as many links as they have: to switches that the source lacks.
 void find_hidden_switches(GpuLinks& gpus);
 /// All GPUs of a host have equally many links to switches.
 void compare_switch_links(GpuLinks& gpus);

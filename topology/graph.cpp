@@ -128,8 +128,7 @@ double Graph::bandwidth_out(int n) const {
 std::vector<Path> Graph::paths(int from) const {
   std::vector<Path> all = paths(from, false);
   if (node(from).kind != NodeKind::gpu) return all;
-  // GPUs that have links of their own use them, also where the way through a processor is as wide:
-  // C2C is.
+  // GPUs use links of their own, also where the way through a processor is as wide: C2C is.
   std::vector<Path> linked = paths(from, true);
   for (std::size_t n = 0; n < all.size(); ++n) {
     if (nodes_[n].kind == NodeKind::gpu && !linked[n].links.empty()) all[n] = std::move(linked[n]);

@@ -1,5 +1,4 @@
-// The port that each GPU uses for other hosts: the nearest fast port; of equal ones, the port that
-// fewest others use.
+// The port that a GPU uses for other hosts: the nearest fast one; of equals, the least used.
 #pragma once
 
 #include <vector>

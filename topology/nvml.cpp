@@ -1,6 +1,5 @@
-// See nvml.h. This file declares the part of NVML that Tutti uses: its headers come with CUDA,
-// which is not needed to build Tutti. Types and values are those of NVML's interface, which does
-// not change.
+// See nvml.h. This file declares what Tutti uses of NVML's interface, which does not change: the
+// headers come with CUDA, which is not needed to build Tutti.
 #include "topology/nvml.h"
 
 #include <dlfcn.h>

@@ -5,9 +5,8 @@
 
 namespace tutti::topology {
 
-/// Completes the GPUs in `records`, by address, and adds GPUs that /sys hides. Opens the library
-/// (libnvidia-ml.so.1) at run time. Without it, nothing happens, and "not seen" mentions GPUs
-/// without links.
+/// Completes the GPUs in `records`, by address, and adds GPUs that /sys hides. Opens
+/// libnvidia-ml.so.1 at run time; without it "not seen" mentions GPUs without links.
 void add_nvml(Records& records);
 
 }  // namespace tutti::topology

@@ -1,6 +1,5 @@
-// See read_hwloc.h. Objects nest as the machine does: I/O hangs below the object that it is near. A
-// first walk finds NUMA domains and packages, a second one the PCI devices; distances come last, as
-// they refer to objects by number.
+// See read_hwloc.h. Objects nest as the machine does: I/O hangs below what it is near. A first walk
+// finds NUMA domains and packages, a second one PCI devices; distances, by number, come last.
 #include "topology/read_hwloc.h"
 
 #include <fmt/format.h>
@@ -204,8 +203,7 @@ class HwlocReader {
     pair(next, d.subsystem_vendor, d.subsystem_device);
   }
 
-  /// hwloc knows the product of speed and width, in GB/s before headers. The record gets the widest
-  /// link that has this product.
+  /// hwloc knows speed times width, in GB/s before headers. The record gets the widest such link.
   static void set_speed(double gigabytes, DeviceRecord& d) {
     if (!(gigabytes > 0)) return;
     for (const int width : {16, 8, 4, 2, 1}) {

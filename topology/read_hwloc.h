@@ -1,6 +1,5 @@
-// hwloc's XML, formats 1.x, 2.x and 3.0. The reader parses the text itself and does not use
-// libhwloc: Debian 12's (2.9) refuses format 3.0, and Tutti cannot promise what a hostile file does
-// there.
+// hwloc's XML, formats 1.x, 2.x and 3.0. The reader parses it without libhwloc: Debian 12's (2.9)
+// refuses format 3.0, and Tutti cannot promise what a hostile file does there.
 #pragma once
 
 #include "topology/records.h"

@@ -8,8 +8,7 @@
 
 namespace tutti::topology {
 
-/// Reads `folder`/nodes. Completes existing GPUs, by address, or adds new ones; adds processors if
-/// there are none yet.
+/// Reads `folder`/nodes. Completes GPUs, by address, or adds them; and processors if none are.
 void read_kfd(const SysfsTree& tree, const std::string& folder, Records& records);
 
 }  // namespace tutti::topology

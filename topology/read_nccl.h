@@ -1,6 +1,5 @@
-// NCCL's and RCCL's system XML (versions 1 and 2; NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE). The reader
-// is more generous than NCCL: it takes any number of elements in any order, and ignores unknown
-// elements and attributes.
+// NCCL's and RCCL's system XML (versions 1 and 2; NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE). Unlike
+// NCCL, the reader takes any number of elements in any order, and ignores unknown ones.
 #pragma once
 
 #include "topology/records.h"

@@ -13,6 +13,7 @@
 #include "core/cpu_mask.h"
 #include "core/error.h"
 #include "core/number.h"
+#include "topology/check.h"
 #include "topology/disjoint_sets.h"
 #include "topology/smi_cells.h"
 #include "topology/source.h"
@@ -25,8 +26,7 @@ using Words = std::vector<std::string>;
 
 constexpr std::size_t kMostColumns = 4096;
 
-/// Without the escapes that underline the head on a terminal, and an editor's mark at the
-/// beginning.
+/// Without the escapes that underline the head on a terminal, and an editor's mark before it.
 std::string plain(string_view text) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   std::string out;
@@ -381,8 +381,9 @@ class MatrixReader {
     r.source = name_;
     r.format = "nvidia-smi topo -m";
     r.hosts.emplace_back("");
-    r.doubts = std::move(doubts_);
     std::array<DisjointSets, 4> sets{shared(0), shared(1), shared(2), domains_};
+    say_nearer(sets);
+    r.doubts = std::move(doubts_);
     std::map<std::size_t, int> cpus;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const std::size_t domain = sets[3].find(i);
@@ -424,6 +425,25 @@ class MatrixReader {
         "a matrix of nvidia-smi has no addresses (they are made up), no speeds of PCI "
         "links and network ports, and no models"};
     return r;
+  }
+
+  /// Pairs that are nearer than both of their cells say, by other cells and by NUMA affinities.
+  void say_nearer(std::array<DisjointSets, 4>& sets) {
+    constexpr std::array kNear{"PIX", "PXB", "PHB", "NODE"};
+    Doubts doubts;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      for (std::size_t j = 0; j < columns_.size(); ++j) {
+        std::size_t level = 0;
+        while (level < 4 && sets[level].find(i) != sets[level].find(j)) ++level;
+        const int said = smi_level(m_.cells[i][j]);
+        if (m_.near[i][j] != said || static_cast<int>(level) >= said) continue;
+        doubts.add(
+            fmt::format("{} -> {}", printable(columns_[i]), printable(columns_[j])), m_.origins[i],
+            fmt::format("is {}, but what else is said of the two makes it {}, which is taken",
+                        m_.cells[i][j], kNear[level]));
+      }
+    }
+    std::ranges::move(doubts.take(), std::back_inserter(doubts_));
   }
 
   std::size_t size_of(DisjointSets& sets, std::size_t set) const {

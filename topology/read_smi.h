@@ -1,6 +1,5 @@
-// The matrix of `nvidia-smi topo -m`. It says how near devices are, not where they are. The reader
-// makes addresses up. It makes a switch for devices that are PIX or PXB to each other, as they must
-// share one.
+// The matrix of `nvidia-smi topo -m`. It says how near devices are, not where. The reader makes up
+// addresses, and a switch for devices that are PIX or PXB to each other: they must share one.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// See read_sysfs.h. The tree may be that of a container: devices without parents, without domains,
-// and interfaces without devices are all usual there.
+// See read_sysfs.h. Containers' trees have devices without parents or domains, and such interfaces.
 #include "topology/read_sysfs.h"
 
 #include <fmt/format.h>
@@ -22,8 +21,7 @@ namespace {
 
 constexpr const char* kPci = "/sys/bus/pci/devices/";
 
-/// Link speed and width in a device's configuration space (PCI Express capability), for kernels
-/// that have no files of them.
+/// Link speed and width in a device's PCI Express capability, for kernels without files of them.
 struct PciExpress {
   double speed = 0, possible_speed = 0;
   int width = 0, possible_width = 0;

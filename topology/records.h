@@ -119,8 +119,7 @@ bool is_bridge_class(std::uint32_t pci_class);
 /// A GPU by its record, or by its class where the source has no records of GPUs.
 bool is_gpu(const DeviceRecord& device);
 
-/// How many things of each kind the source names: before any repair, and with repeated records
-/// counted twice.
+/// How many things of each kind the source names, before any repair: repeated ones count twice.
 struct Inventory {
   int version = 0;
   std::int64_t elements = 0;

@@ -1,6 +1,5 @@
-// The meaning of the cells of `nvidia-smi topo -m`, and the repair if two of them do not agree.
-// Each pair of devices has two cells, and the nearness of two pairs of three devices limits that of
-// the third.
+// The meaning of the cells of `nvidia-smi topo -m`, and the repair if two of them do not agree: a
+// pair of devices has two, and the nearness of two pairs of three limits that of the third.
 #pragma once
 
 #include <set>

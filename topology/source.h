@@ -22,9 +22,8 @@ std::string read_file(const std::string& path);
 /// A parsed XML document that knows its lines.
 class XmlSource {
  public:
-  /// Throws Error(invalid_argument) with the line if the text is not XML, if it is nested too deep,
-  /// or if it declares entities. No topology file needs entities, and they let short files grow
-  /// long.
+  /// Throws Error(invalid_argument) with the line if the text is not XML, is nested too deep, or
+  /// declares entities: no topology file needs them, and they let short files grow long.
   XmlSource(std::string text, std::string name);
 
   const pugi::xml_document& document() const { return document_; }
@@ -42,8 +41,7 @@ class XmlSource {
   std::int64_t elements_ = 0;
 };
 
-/// Attributes as numbers: nothing if the attribute is absent; nothing and a doubt if it is not a
-/// number.
+/// Attributes as numbers: nothing if one is absent; nothing and a doubt if it is no number.
 class Attributes {
  public:
   /// A doubt for each attribute that is there twice: the first one counts.
@@ -65,8 +63,7 @@ class Attributes {
 
 /// "16.0 GT/s PCIe", "16 GT/s", "2.5 GT/s": 16, 16, 2.5.
 std::optional<double> transfers_per_second(std::string_view text);
-/// For messages: replaces everything that is not printable ASCII or valid UTF-8 by ?, and cuts long
-/// texts.
+/// For messages: ? for all that is not printable ASCII or valid UTF-8; long texts are cut.
 std::string printable(std::string_view text, std::size_t most = 80);
 
 }  // namespace tutti::topology

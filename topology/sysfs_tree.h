@@ -22,8 +22,7 @@ class SysfsTree {
   /// Names in a folder, sorted as people count: node2 before node10.
   std::vector<std::string> names(const std::string& path) const;
   bool exists(const std::string& path) const;
-  /// The PCI devices that the target of a link goes through, outermost first, and the host bridge
-  /// ("pci0000:80") before them.
+  /// The host bridge ("pci0000:80"), then the PCI devices that a link's target goes through.
   struct PciPath {
     std::string host_bridge;
     std::vector<BusId> devices;

@@ -47,8 +47,7 @@ class Simplex {
     return p;
   }
 
-  /// Takes the way in (-1 - link: that link's slack), as much as fits; false where nothing limits
-  /// it.
+  /// Takes the way in (-1 - link: that link's slack), as much as fits; false: nothing limits it.
   bool enter(int way, const Load& load) {
     std::vector<double> column(n_);
     for (const auto& [link, amount] : load) {

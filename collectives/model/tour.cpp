@@ -23,8 +23,7 @@ class Search {
   Search(const std::vector<double>& costs, int n) : c_(costs), n_(n) {}
 
   std::vector<int> exact() {
-    // best[set][last]: from city 0 through all of the set, which ends with `last`; cities from 1
-    // on.
+    // best[set][last]: from city 0 through all of a set that ends with `last`; cities from 1 on.
     const int m = n_ - 1;
     const std::size_t sets = std::size_t{1} << m;
     steps_ += static_cast<double>(sets) * m * m / 4;

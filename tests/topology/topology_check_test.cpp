@@ -265,5 +265,10 @@ TEST(Doubtful, CirclesOfParentsBecomeATree) {
   for (int n = 0; n < static_cast<int>(g.nodes().size()); ++n) EXPECT_LT(g.node(n).parent, n);
 }
 
+TEST(Check, WhatIsIgnoredAndItsRepairAreOneDoubt) {
+  expect_one(checked(with(kMesh, "count=\"4\"", "count=\"x\"")),
+             "count=\"x\" of <nvlink> is no whole number: gpu0 -> gpu1 has 0 links", "4 are taken");
+}
+
 }  // namespace
 }  // namespace tutti::topology

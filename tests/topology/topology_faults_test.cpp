@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <pugixml.hpp>
 #include <regex>
@@ -12,6 +13,7 @@
 #include <sstream>
 
 #include "collectives/model/lanes.h"
+#include "core/error.h"
 #include "tests/topology/topology_data.h"
 #include "tests/topology/topology_file_checks.h"
 #include "topology/discover.h"
@@ -46,7 +48,7 @@ std::set<std::string> said(const Graph& g) {
 
 std::string text_of_xml(const pugi::xml_document& document) {
   std::ostringstream stream;
-  document.save(stream, "", pugi::format_raw | pugi::format_no_declaration);
+  document.save(stream, "", pugi::format_indent | pugi::format_no_declaration);
   return stream.str();
 }
 
@@ -85,6 +87,7 @@ class Faulty {
       ++fresh;
       shown += (shown.empty() ? "" : " | ") + d;
     }
+    assumed = g.unseen != healthy_.unseen;
     gpus = static_cast<int>(g.gpus().size()) - static_cast<int>(healthy_.gpus().size());
     left = 1;
     if (alike(g, healthy_)) return fresh;
@@ -101,6 +104,7 @@ class Faulty {
   std::string shown;            // the new doubts
   double left = 1;              // of the bandwidth
   int gpus = 0;                 // more than before
+  bool assumed = false;         // it says of other things that they are not in the file
 
  private:
   /// Then plans are the same, and need not be made.
@@ -243,6 +247,48 @@ TEST(Faults, OfSpeedsAreNamedOnce) {
     fmt::print("{}: {} of {} named\n", kind, count.first, count.second);
     EXPECT_EQ(count.first, kind == kOfNoLink ? 0 : count.second) << kind;
   }
+}
+
+/// Any attribute of a device, with other values: whatever it is, nothing costs more than half
+/// without a word. (Of processors, host_hash and vendor do: nothing contradicts them.) One in ten
+/// is tried; TOPOLOGY_FAULTS says how many are one (`make test-long`: 1).
+TEST(Faults, OfAnyAttributeCostNoHalfSilently) {
+  SKIP_WITHOUT_TOPOLOGY_DATA();
+  const char* const wanted = std::getenv("TOPOLOGY_FAULTS");
+  const int stride = std::max(1, wanted == nullptr ? 10 : std::atoi(wanted));
+  int all = 0, faults = 0, silent = 0, twice = 0;
+  for (const std::string& file : topology_files("nccl-xml")) {
+    Faulty faulty(file);
+    for (const char* name : {"pci", "nic", "net", "gpu", "nvlink", "xgmi", "c2c"}) {
+      const auto nodes = faulty.document.select_nodes(fmt::format("//{}", name).c_str());
+      for (std::size_t i = 0; i < nodes.size(); i += std::max<std::size_t>(1, nodes.size() / 3)) {
+        for (pugi::xml_attribute a : nodes[i].node().attributes()) {
+          const std::string was = a.value();
+          for (const char* value : {"", "0", "-1", "x", "2147483648"}) {
+            if (was == value || ++all % stride != 0) continue;
+            a.set_value(value);
+            ++faults;
+            const std::string what = fmt::format("{} {} {} {}='{}', was '{}'", base(file), name, i,
+                                                 a.name(), value, was);
+            try {
+              const int doubts = faulty.new_doubts(faulty.document);
+              const bool lost = faulty.left < kLeft && !faulty.assumed;
+              EXPECT_FALSE(lost && doubts == 0) << what << ": " << faulty.left;
+              silent += lost && doubts == 0 ? 1 : 0;
+              twice += doubts > 1 ? 1 : 0;
+              if (doubts > 1) fmt::print("{} doubts: {}: {}\n", doubts, what, faulty.shown);
+            } catch (const Error& e) {
+              EXPECT_EQ(e.code(), ErrorCode::invalid_argument) << what << ": " << e.what();
+            }
+            a.set_value(was.c_str());
+          }
+        }
+      }
+    }
+  }
+  fmt::print("{} faults: {} cost more than half silently, {} have several doubts\n", faults, silent,
+             twice);
+  EXPECT_GT(faults, 100);
 }
 
 /// Cells of matrices: of nvidia-smi's links, and of hwloc's bandwidths.

@@ -54,6 +54,19 @@ TEST(Smi, RefusesStatusMatrices) {
   EXPECT_CONTAINS(refusal("GPU0 GPU1 GPU2\nGPU0 X PIX PIX\n"), "no row of GPU1");
 }
 
+TEST(Smi, WhatIsNearerThanItsCellsIsSaid) {
+  // NIC0 is near to GPU1, GPU1 to GPU0; and GPU0 to NIC0 is not, both ways.
+  const Graph g = graph_of_text(
+      "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\n"
+      "GPU0\t X \tNODE\tSYS\t0-3\t0\nGPU1\tNODE\t X \tNODE\t0-3\t0\nNIC0\tSYS\tNODE\t X \t\t\n");
+  EXPECT_EQ(near(g, "gpu0", "NIC0"), "NODE");
+  ASSERT_EQ(g.doubts.size(), 1U);
+  EXPECT_CONTAINS(
+      g.doubts[0].what,
+      "GPU0 -> NIC0, NIC0 -> GPU0 is SYS, but what else is said of the two makes it NODE, "
+      "which is taken");
+}
+
 /// Two pairs of a GPU and a NIC on each of two domains; `change` is told each cell.
 std::string smi_matrix(const std::function<std::string(int, int, std::string)>& change,
                        const std::string& numa = "", int without_row = -1) {
