@@ -57,6 +57,22 @@ TEST_F(CheckCommand, FindsASlowRank) {
   EXPECT_NE(out.find("one rank that is slow holds up all"), std::string::npos) << out;
 }
 
+#ifdef TUTTI_LABORATORY
+TEST_F(CheckCommand, GivesOutputThatNamesGpusToPredict) {
+  folder.write("gpus.sh",
+               "#!/bin/sh\ncat <<'TABLE'\n"
+               "# nThread 1 nGpus 8 minBytes 8\n"
+               "#  Rank  7 Group 0 Pid 11 on a device 7 [0x8f] NVIDIA A100-SXM4-80GB\n"
+               " 1073741824  268435456  float  sum  -1  93369  11.50  20.12  0\n"
+               "TABLE\n");
+  ASSERT_EQ(shell("chmod +x gpus.sh"), 0);
+  EXPECT_EQ(tutti("check -g 8 --program ./gpus.sh"), 1) << err;
+  EXPECT_TRUE(out.starts_with("slow: 1 GiB 20 GB/s where ")) << out;
+  EXPECT_EQ(tutti("check -g 8 --json --program ./gpus.sh"), 1) << err;
+  EXPECT_EQ(nlohmann::json::parse(out)["ranks"], 8);
+}
+#endif
+
 TEST_F(CheckCommand, HasNoVerdictWithoutATable) {
   EXPECT_EQ(tutti("check --program /bin/true"), 3);
   EXPECT_NE(err.find("printed no table"), std::string::npos) << err;

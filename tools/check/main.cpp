@@ -32,7 +32,7 @@ constexpr double kCalibrated = 2, kAssumed = 4;     // bands; docs/check.md says
 
 struct Arguments {
   std::string collective = "all_reduce", hosts, program, launcher, tutti, min = "8K", max = "16M";
-  std::string log;
+  std::string log, network;
   int ranks = 0, gpus = 0, seconds = 60, iterations = 20;
   double band = 0;
   bool json = false;
@@ -103,6 +103,8 @@ int judge_gpus(const std::string& output, const Arguments& a) {
   check::MeasureOptions o;
   o.program = predict.string();
   o.words = {a.collective, "--log", file};
+  if (!a.network.empty()) o.words.insert(o.words.end(), {"--network", a.network});
+  if (a.json) o.words.emplace_back("--json");
   o.seconds = a.seconds;
   const check::Measurement said = check::measure(o);
   ::unlink(file);
@@ -172,6 +174,8 @@ void define(CLI::App& command) {
       .add_option("--program", a->program,
                   "What to run, with the options and the table of nccl-tests [Tutti's own *_perf]")
       ->type_name("PATH");
+  command.add_option("-N,--network", a->network, "Between hosts with GPUs, as `tutti predict -N`")
+      ->type_name("TEXT");
   command.add_option("--launcher", a->launcher, "As `tutti run --launcher`")->type_name("CMD");
   command.add_option("--tutti", a->tutti, "As `tutti run --tutti`")->type_name("PATH");
   command.add_option("-b,--min", a->min, "The first size")

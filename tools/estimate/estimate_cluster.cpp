@@ -1,9 +1,13 @@
 #include "tools/estimate/estimate_cluster.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "collectives/cluster/choose.h"
+#include "core/counted.h"
+#include "tools/terminal.h"
 
 namespace tutti {
 
@@ -29,30 +33,34 @@ CallCost ClusterCosts::operator()(Collective collective, const AxisPlace& at) {
   AxisPlace place = at;
   if (message) place.in_host = at.in_host > 1 ? 2 : 1, place.hosts = at.in_host > 1 ? 1 : 2;
   const Collective as = message ? Collective::all_gather : collective;
-  const auto [found, is_new] = known_.try_emplace({as, place});
-  if (is_new) found->second = predicted(as, place);
-  return found->second;
+  if (place.in_host * place.hosts == 1) return {0, 1e9};
+  const int hosts = std::min(place.hosts, kHosts);
+  const auto [found, is_new] = known_.try_emplace({as, place.in_host, hosts});
+  if (is_new) found->second = predicted(as, place.in_host, hosts);
+  CallCost cost = found->second.cost;
+  if (place.hosts > 1) {
+    cost.gb_per_s = std::min(cost.gb_per_s, found->second.ports / place.sharing);
+    cost.latency_us *= std::log2(2.0 * place.hosts) / std::log2(2.0 * hosts);
+  }
+  return cost;
 }
 
-CallCost ClusterCosts::predicted(Collective collective, const AxisPlace& at) const {
-  const int ranks = at.in_host * at.hosts;
-  if (ranks == 1) return {0, 1e9};
-  const int hosts = std::min(at.hosts, kHosts);
-  const cluster::Cluster c(setup_.host, hosts, setup_.network, constants_, at.in_host);
+ClusterCosts::Alone ClusterCosts::predicted(Collective collective, int in_host, int hosts) const {
+  show_progress(fmt::format("{} of {} ranks on {}", name(collective), in_host * hosts,
+                            counted(hosts, "host")));
+  const cluster::Cluster c(setup_.host, hosts, setup_.network, constants_, in_host);
   const auto us = [&](double bytes) {
     return cluster::choose(c, {collective, static_cast<std::size_t>(bytes), DataType::uint8}).us();
   };
   const double first = us(kShort), second = us(kLong);
   const double sent = sent_of(collective, kLong - kShort, c.ranks());
-  CallCost cost;
-  cost.gb_per_s = sent / std::max(second - first, 1e-3) / 1000;
-  cost.latency_us =
-      std::max(1.0, first - sent_of(collective, kShort, c.ranks()) / cost.gb_per_s / 1000);
-  if (at.hosts > 1) {
-    cost.gb_per_s = std::min(cost.gb_per_s, c.port_bandwidth() / at.sharing);
-    cost.latency_us *= std::log2(2.0 * at.hosts) / std::log2(2.0 * hosts);
-  }
-  return cost;
+  Alone alone;
+  alone.cost.gb_per_s = sent / std::max(second - first, 1e-3) / 1000;
+  alone.cost.latency_us =
+      std::max(1.0, first - sent_of(collective, kShort, c.ranks()) / alone.cost.gb_per_s / 1000);
+  if (hosts > 1) alone.ports = c.port_bandwidth();
+  show_progress("");
+  return alone;
 }
 
 }  // namespace tutti

@@ -2,6 +2,7 @@
 // that chooses plans.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <tuple>
 
@@ -16,19 +17,23 @@ class ClusterCosts {
   ClusterCosts(const ClusterSetup& setup, const GpuConstants& constants)
       : setup_(setup), constants_(constants) {}
 
-  /// Predicted once for each collective and place, at two sizes. Of more than four hosts it
-  /// predicts four: the rate is theirs, and the latency grows with the logarithm of their number.
+  /// Predicted once for each collective, on so many ranks of one host or of two, at two sizes. Of
+  /// more hosts the rate is that of two, and the latency grows with the logarithm of their number.
+  /// A first call of its kind takes a second or so, and says so on a terminal.
   parallel::estimate::CallCost operator()(Collective collective,
                                           const parallel::estimate::AxisPlace& at);
+  std::size_t predictions() const { return known_.size(); }
 
  private:
-  parallel::estimate::CallCost predicted(Collective collective,
-                                         const parallel::estimate::AxisPlace& at) const;
+  struct Alone {  // of one group of ranks
+    parallel::estimate::CallCost cost;
+    double ports = 0;  // GB/s of a host's, all together
+  };
+  Alone predicted(Collective collective, int in_host, int hosts) const;
 
   const ClusterSetup setup_;
   const GpuConstants constants_;
-  std::map<std::pair<Collective, parallel::estimate::AxisPlace>, parallel::estimate::CallCost>
-      known_;
+  std::map<std::tuple<Collective, int, int>, Alone> known_;  // by ranks of a host, and hosts
 };
 
 }  // namespace tutti
