@@ -21,7 +21,7 @@ import re
 import subprocess
 
 KINDS = ["one_switch", "one_links", "one_host", "one_all_to_all",
-         "several_sums", "several_rings", "several_alone", "several_all_to_all"]
+         "several_sums", "several_rings", "several_alone", "several_all_to_all", "one_sends", "several_sends"]
 KNOTS = list(range(14, 35, 2))  # log2 of bytes
 RANGES = [0, 2**16, 2**22, 2**28]
 PRIOR = 2  # machines
@@ -34,7 +34,7 @@ def rows_of(tutti, log):
     if done.returncode != 0:
         raise SystemExit(f"{log}: {done.stderr.strip()}")
     # One run's cluster; its collectives are told apart by the names' last parts.
-    machine = re.sub(r"_(all_?gather|all_?reduce|broadcast|reduce_?scatter|reduce|all_?to_?all)(?=__|\.log)", "",
+    machine = re.sub(r"_(all_?gather|all_?reduce|broadcast|reduce_?scatter|reduce|all_?to_?all|send_?recv)(?=__|\.log)", "",
                      log.name)
     for line in done.stdout.splitlines():
         size, predicted, _, measured, kind, like, ramp, low, high = line.split(",")
@@ -107,7 +107,8 @@ def band(rows, kind, number):
             found, machines = quantiles(chosen)
             part = machines / (machines + PRIOR)
             low, high = low + part * (found[0] - low), high + part * (found[1] - high)
-    return low - MARGIN, high + MARGIN, len({r["machine"] for r in own}), len(own)
+    # The prediction itself lies in it.
+    return min(low, 0) - MARGIN, max(high, 0) + MARGIN, len({r["machine"] for r in own}), len(own)
 
 
 def percentile(values, part):

@@ -29,6 +29,12 @@ class Cluster {
   Cluster(const topology::Graph& host, int hosts, const topology::Network& network,
           const GpuConstants& constants, int used = 0);
 
+  /// The same with another number of hosts. More than one stays so.
+  Cluster with_hosts(int hosts) const {
+    Cluster c = *this;
+    c.hosts_ = hosts;
+    return c;
+  }
   int hosts() const { return hosts_; }
   int ranks_of_a_host() const { return static_cast<int>(gpus_.size()); }
   int ranks() const { return hosts_ * ranks_of_a_host(); }

@@ -35,6 +35,7 @@ double block_of(Collective collective, double bytes, int ranks) {
     case Collective::all_reduce:
     case Collective::broadcast:
     case Collective::reduce:
+    case Collective::send_recv:
       return bytes;
     default:
       return bytes / ranks;

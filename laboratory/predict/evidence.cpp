@@ -27,9 +27,10 @@ std::size_t range_of(double bytes) {
 }  // namespace
 
 std::string_view name(CallKind kind) {
-  constexpr std::array<std::string_view, 9> kNames{
-      "one_switch",    "one_links",     "one_host",           "one_all_to_all", "several_sums",
-      "several_rings", "several_alone", "several_all_to_all", "unmeasured"};
+  constexpr std::array<std::string_view, 11> kNames{
+      "one_switch",   "one_links",     "one_host",      "one_all_to_all",
+      "several_sums", "several_rings", "several_alone", "several_all_to_all",
+      "one_sends",    "several_sends", "unmeasured"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -38,6 +39,9 @@ CallKind kind_of(const cluster::Cluster& c, Collective collective, const Predict
   const bool links = one && c.all_linked();
   if (p.protocol == GpuProtocol::copy && p.algorithm != nullptr) return CallKind::unmeasured;
   if (is_rooted_way(collective) && (links || !one)) return CallKind::unmeasured;
+  if (collective == Collective::send_recv && (links || !one)) {
+    return one ? CallKind::one_sends : CallKind::several_sends;
+  }
   if (collective == Collective::all_to_all) {
     return one ? CallKind::one_all_to_all : CallKind::several_all_to_all;
   }

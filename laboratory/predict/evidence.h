@@ -25,7 +25,9 @@ enum class CallKind : std::uint8_t {
   several_rings,   // what else such hosts do around rings
   several_alone,   // hosts with one GPU
   several_all_to_all,
-  unmeasured,  // nothing was measured of it
+  one_sends,      // each rank to the next one, over links
+  several_sends,  // ... of which some are of another host
+  unmeasured,     // nothing was measured of it
 };
 std::string_view name(CallKind kind);
 

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/cluster/parts.h"
@@ -36,16 +38,17 @@ constexpr int kMostSlices = 4096;
 struct NcclPlan {
   std::string_view name;              // in the table of algorithms
   int most_tiles = 1;                 // it gains from tiles: stages that can run side by side
-  bool trees = false, peers = false;  // trees between hosts; a message to each peer at once
+  bool trees = false;                 // between hosts
+  bool sends = false, peers = false;  // sends and receives, in the order of ranks; to all peers
 };
 constexpr NcclPlan kRing{"ring"}, kBruck{"bruck"}, kChain{"chain", kMostSlices},
     kTree{"tree", kMostTiles, true}, kTreeOfHosts{"hierarchical_tree", kMostTiles, true},
-    kDirect{"direct", 1, false, true};
+    kNeighbours{"neighbours", 1, false, true}, kDirect{"direct", 1, false, true, true};
 
 /// As one of these does it, or as it stands, in tiles.
 NcclPlan plan_named(std::string_view name) {
   NcclPlan plan{name};
-  for (const NcclPlan& known : {kRing, kBruck, kChain, kTree, kTreeOfHosts, kDirect}) {
+  for (const NcclPlan& known : {kRing, kBruck, kChain, kTree, kTreeOfHosts, kNeighbours, kDirect}) {
     if (known.name == name) plan = known;
   }
   plan.most_tiles = std::max(plan.most_tiles, kMostTiles);
@@ -83,10 +86,12 @@ std::vector<NcclPlan> plans_of(const Cluster& c, Collective collective) {
     case Collective::gather:
     case Collective::scatter:
       return {kDirect};
+    case Collective::send_recv:
+      return {kNeighbours};
     default:
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("{} is not predicted; all_reduce, all_gather, reduce_scatter, "
-                              "broadcast, reduce, all_to_all, gather and scatter are",
+                              "broadcast, reduce, all_to_all, gather, scatter and send_recv are",
                               name(collective)));
   }
 }
@@ -124,9 +129,10 @@ void add_switches(const Cluster& c, const NcclCall& call, std::vector<Prediction
   p.ns = 1000 * time_in_switches(c, call.bytes);
 }
 
-/// NCCL has a message to each peer under way at once, by its channels, and so have copy engines.
+/// To NCCL, sends and receives have no rings: each pair of ranks has channels of its own. So have
+/// copy engines.
 Orders orders_for(const Cluster& c, const NcclPlan& plan) {
-  return plan.peers ? Orders{plain_order(c)} : c.orders();
+  return plan.sends ? Orders{plain_order(c)} : c.orders();
 }
 
 /// Each GPU's engines are told of a copy to each of the others, one after the other, and copy to
@@ -207,6 +213,52 @@ double of_trees(const Cluster& c, const NcclPlan& plan, GpuProtocol p) {
   return us;
 }
 
+/// A plan on a cluster, to be timed. All steps of a ring are alike, so that each host more takes as
+/// much more time: of many hosts, two smaller rings say how much.
+class TimedPlan {
+ public:
+  TimedPlan(const Cluster& c, const NcclPlan& plan, const Algorithm& algorithm,
+            const Orders& orders)
+      : c_(c), plan_(plan), parts_(c, algorithm, orders) {
+    const topology::Network& n = c.network();
+    const bool alike = n.leaf == 0 || n.leaf >= c.hosts() || n.oversubscription <= 1;
+    if (plan.name != kRing.name || c.hosts() < kManyHosts || !alike) return;
+    chunks_ = algorithm.collective == Collective::all_reduce;
+    for (const int hosts : kFewHosts) smaller_.emplace_back(c.with_hosts(hosts), algorithm, orders);
+  }
+
+  double us(double block, GpuProtocol p, int tiles) const {
+    if (smaller_.empty()) return us(c_, parts_, block, p, tiles);
+    const auto of = [&](const Smaller& s) {
+      // Steps that move as much: of an all_reduce a rank's share of the block.
+      const double part = chunks_ ? static_cast<double>(s.c.ranks()) / c_.ranks() : 1;
+      return us(s.c, s.parts, block * part, p, tiles);
+    };
+    const double few = of(smaller_[0]), more = of(smaller_[1]);
+    return few + (more - few) * (c_.hosts() - kFewHosts[0]) / (kFewHosts[1] - kFewHosts[0]);
+  }
+
+ private:
+  struct Smaller {
+    Cluster c;
+    Parts parts;
+    Smaller(Cluster cluster, const Algorithm& algorithm, const Orders& orders)
+        : c(std::move(cluster)), parts(c, algorithm, orders) {}
+  };
+  double us(const Cluster& c, const Parts& parts, double block, GpuProtocol p, int tiles) const {
+    return time_of(
+        c, [&](int rank) { return parts(rank); }, block, p, tiles, plan_.peers);
+  }
+
+  static constexpr int kManyHosts = 8;
+  static constexpr std::array kFewHosts{3, 5};
+  const Cluster& c_;
+  const NcclPlan& plan_;
+  const Parts parts_;
+  std::vector<Smaller> smaller_;
+  bool chunks_ = false;
+};
+
 std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
   std::vector<Prediction> all;
   auto plans = plans_of(c, call.collective);
@@ -217,13 +269,12 @@ std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
     best.algorithm = &algorithm_named(call.collective, plan.name);
     best.possible = true;
     best.orders = orders_for(c, plan);
-    const Parts parts(c, *best.algorithm, best.orders);
-    const PartOf part = [&](int rank) { return parts(rank); };
+    const TimedPlan timed(c, plan, *best.algorithm, best.orders);
     const double block = block_of(call.collective, call.bytes, c.ranks());
     double chosen = std::numeric_limits<double>::infinity();
     for (const GpuProtocol p : kGpuProtocols) {
-      // Messages to all peers are sends and receives to NCCL, which knows no LL128 for them.
-      const bool known = p != GpuProtocol::ll128 || !plan.peers;
+      // NCCL knows no LL128 for sends and receives, which messages to all peers are, too.
+      const bool known = p != GpuProtocol::ll128 || !plan.sends;
       const bool asked = !call.protocol || *call.protocol == p;
       if (!c.possible(p) || !known || !asked) continue;
       double before = std::numeric_limits<double>::infinity();
@@ -231,8 +282,8 @@ std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
       for (std::size_t i = 0; i < counts.size(); ++i) {
         const int tiles = counts[i];
         // NCCL knows nothing of turns when it chooses its protocol.
-        const double us = time_of(c, part, block, p, tiles, plan.peers) + c.constants().call(p) +
-                          of_trees(c, plan, p) - overlapped(c, plan, p);
+        const double us = timed.us(block, p, tiles) + c.constants().call(p) + of_trees(c, plan, p) -
+                          overlapped(c, plan, p);
         // With more tiles it gets better and then worse: than this protocol's, not another's. The
         // most count in any case.
         if (us >= before && i + 2 < counts.size()) i = counts.size() - 2;
@@ -245,10 +296,10 @@ std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
     }
     if (!std::isfinite(chosen)) continue;  // the protocol that is asked for does not go there
     const double turn = turns(c, *best.algorithm, best.protocol);
-    best.ns = 1000 * (turn == 1 ? chosen
-                                : time_of(c, part, block * turn, best.protocol,
-                                          static_cast<int>(best.tiles)) +
-                                      c.constants().call(best.protocol));
+    best.ns =
+        1000 * (turn == 1 ? chosen
+                          : timed.us(block * turn, best.protocol, static_cast<int>(best.tiles)) +
+                                c.constants().call(best.protocol));
     best.ns += 1000 * of_peers(c, call, plan);
     all.push_back(best);
   }

@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "bench/perf/benchmark.h"
+#include "collectives/cluster/parts.h"
 #include "laboratory/predict/nccl_model.h"
 
 namespace tutti {
@@ -45,8 +46,7 @@ void print_table(const std::vector<Line>& lines, const Cluster& c, Collective co
     fmt::print("# measured: {} ({} rows{})\n", log->source, log->rows.size(),
                log->left_out > 0 ? fmt::format(", {} that are not whole", log->left_out) : "");
     if (log->of_others > 0) {
-      fmt::print("# {} rows of other tests in it are left out; a collective's name asks for them\n",
-                 log->of_others);
+      fmt::print("# {} rows of other tests in it are left out\n", log->of_others);
     }
   }
   if (std::ranges::any_of(lines, [](const Line& l) { return !l.known; })) {
@@ -57,13 +57,11 @@ void print_table(const std::vector<Line>& lines, const Cluster& c, Collective co
   fmt::print("{}", log == nullptr ? "  by\n" : "   measured    error  by\n");
   fmt::print("#{:>12}{:>14}{:>10}{:>8}{:>8}{:>11}{:>9}{:>9}{}\n", "(B)", "(elements)", "", "", "",
              "(us)", "(GB/s)", "(GB/s)", log == nullptr ? "" : "       (us)      (%)");
-  const bool by_rank = collective != Collective::all_reduce &&
-                       collective != Collective::broadcast && collective != Collective::reduce;
   for (const Line& l : lines) {
     const double us = l.known ? l.predicted.us() : rounded(l.predicted.us());
     const double algbw = l.bytes / us / 1000;
     fmt::print("{:>13.0f}{:>14.0f}{:>10}{:>8}{:>8}{:>11}{:>9.2f}{:>9.2f}", l.bytes,
-               std::floor(l.bytes / 4 / (by_rank ? c.ranks() : 1)), "float",
+               std::floor(cluster::block_of(collective, l.bytes, c.ranks()) / 4), "float",
                reduces ? "sum" : "none", is_rooted(collective) ? 0 : -1, micro(us), algbw,
                algbw * factor);
     if (l.measured) fmt::print("{:>11}{:>+9.1f}", micro(l.measured->us), l.error());

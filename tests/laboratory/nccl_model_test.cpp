@@ -1,0 +1,73 @@
+// What NCCL is expected to do, on machines that are described.
+#include "laboratory/predict/nccl_model.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "laboratory/predict/evidence.h"
+#include "tools/cluster/cluster_setup.h"
+
+namespace tutti {
+namespace {
+
+/// GB/s (busbw) that each rank sends to the next one, and receives.
+double rate(const std::string& machine, int hosts, const std::string& network) {
+  ClusterArguments a;
+  a.machine = machine;
+  a.hosts = hosts;
+  a.network = network;
+  const ClusterSetup s = set_up(a, nullptr);
+  const cluster::Cluster c(s.host, s.hosts, s.network, of_generation({}, {}, s.host), s.gpus);
+  NcclCall call;
+  call.collective = Collective::send_recv;
+  call.bytes = 1UL << 32U;
+  const Prediction p = predict_nccl(c, call).front();
+  EXPECT_EQ(algorithm_of(p), "neighbours");
+  EXPECT_NE(p.protocol, GpuProtocol::ll128);
+  EXPECT_EQ(kind_of(c, call.collective, p),
+            hosts > 1 ? CallKind::several_sends : CallKind::one_sends);
+  return call.bytes / p.us() / 1000;
+}
+
+TEST(NcclModel, SendsToTheNextRank) {
+  // Over the links of a GPU: however many ranks there are.
+  const double links = rate("8xH100", 1, "");
+  EXPECT_GT(links, 250);
+  EXPECT_LT(links, 400);
+  EXPECT_NEAR(rate("4xH100", 1, ""), links, 0.05 * links);
+  // Between hosts a message takes the port of its GPU, at most.
+  const double port = rate("8xH100", 2, "ib 8x400G");
+  EXPECT_GT(port, 35);
+  EXPECT_LT(port, 50);
+  EXPECT_NEAR(rate("1xH100", 2, "ib 1x400G"), port, 0.1 * port);
+}
+
+/// A ring of many hosts is not simulated: two smaller ones are.
+TEST(NcclModel, RingsOfManyHostsGoOnAsSmallOnesBegin) {
+  for (const auto& [machine, network] :
+       {std::pair{"8xH100", "ib 8x400G"}, {"8xA100", "roce 2x200G"}, {"4xRTX4090", "tcp 1x100G"}}) {
+    ClusterArguments a;
+    a.machine = machine;
+    a.network = network;
+    a.hosts = 11;
+    const ClusterSetup s = set_up(a, nullptr);
+    const cluster::Cluster c(s.host, s.hosts, s.network, of_generation({}, {}, s.host), s.gpus);
+    for (const Collective collective : {Collective::all_reduce, Collective::all_gather}) {
+      NcclCall call;
+      call.collective = collective;
+      call.algorithm = "ring";
+      call.protocol = GpuProtocol::ll;
+      for (call.bytes = 4096; call.bytes <= 1 << 30; call.bytes *= 64) {
+        const Prediction p = predict_nccl(c, call).front();
+        const double whole = simulate_nccl(c, call, p, false).us + c.constants().call(p.protocol);
+        const CallKind kind = kind_of(c, collective, p);
+        EXPECT_NEAR(p.us() / ramp(kind, measured_bytes(c, kind, call.bytes)), whole, 0.01 * whole)
+            << machine << " " << name(collective) << " " << call.bytes;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti
