@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <optional>
 
 #include "core/error.h"
@@ -256,7 +257,7 @@ std::vector<double> times_of(PredictedMachine m, const std::vector<JudgedRow>& r
 }  // namespace
 
 std::vector<Cause> likely_causes(const PredictedMachine& machine, const SpeedVerdict& verdict,
-                                 std::size_t most) {
+                                 const SaidCauses& said, std::size_t most) {
   std::vector<Cause> found;
   if (verdict.stalls.size() >= 2) {
     found.push_back(
@@ -286,7 +287,10 @@ std::vector<Cause> likely_causes(const PredictedMachine& machine, const SpeedVer
   const double unexplained = off_by(base);
   std::vector<std::pair<double, Cause>> fits;
   for (const Suspect& suspect : suspects(sound)) {
-    double best = unexplained * kWorthwhile;
+    const auto known = said.find(suspect.id);
+    const bool is_so = known != said.end() && known->second;
+    if (known != said.end() && !is_so) continue;
+    double best = is_so ? std::numeric_limits<double>::infinity() : unexplained * kWorthwhile;
     std::optional<Cause> cause;
     for (const double value : suspect.values) {
       PredictedMachine changed = sound;
@@ -296,7 +300,7 @@ std::vector<Cause> likely_causes(const PredictedMachine& machine, const SpeedVer
             off_by(times_of(changed, rows)) + (suspect.values.size() > 1 ? kFreedom : 0);
         if (off >= best) continue;
         best = off;
-        cause = Cause{suspect.id, suspect.what(value), suspect.look_at, std::exp(off)};
+        cause = Cause{suspect.id, suspect.what(value), suspect.look_at, std::exp(off), is_so};
       } catch (const Error& e) {
         if (e.code() != ErrorCode::invalid_argument) throw;  // else: such a machine cannot do it
       }
@@ -305,6 +309,7 @@ std::vector<Cause> likely_causes(const PredictedMachine& machine, const SpeedVer
   }
   std::ranges::stable_sort(fits, {}, &std::pair<double, Cause>::first);
   for (const auto& [off, cause] : fits) found.push_back(cause);
+  std::ranges::stable_partition(found, &Cause::said);
   if (found.size() > most) found.resize(most);
   return found;
 }

@@ -3,6 +3,7 @@
 // times slower it is by size is compared with how many times slower the measured one is.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,16 @@ struct Cause {
   std::string what;     // "1 of 8 ports carries everything"
   std::string look_at;  // where to find out
   double off = 1;       // its times are so many times off the measured ones, in the mean
+  bool said = false;    // the log itself says so
 };
 
-/// Those that bring the times nearer to the measured ones, the best first; at most `most`. Takes a
-/// second or two.
+/// By a cause's id: whether something else than times says that it is so, or that it is not. Of
+/// causes without an entry nothing is said.
+using SaidCauses = std::map<std::string, bool, std::less<>>;
+
+/// Those that `said` has, and those that bring the times nearer to the measured ones, the best
+/// first; at most `most`. What `said` denies is none. Takes a second or two.
 std::vector<Cause> likely_causes(const PredictedMachine& machine, const SpeedVerdict& verdict,
-                                 std::size_t most = 3);
+                                 const SaidCauses& said = {}, std::size_t most = 3);
 
 }  // namespace tutti

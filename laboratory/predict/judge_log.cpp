@@ -1,15 +1,55 @@
 // See judge_log.h.
 #include "laboratory/predict/judge_log.h"
 
+#include <fmt/format.h>
+
+#include <string>
 #include <utility>
+#include <vector>
+
+#include "laboratory/predict/said_causes.h"
 
 namespace tutti {
 namespace {
 
-/// What the expectation of several hosts stands or falls with: "" if somebody said it.
+/// What the expectation stands or falls with: "" if somebody said it.
 std::string assumed_of(const ClusterSetup& s) {
+  std::string options;
   for (const std::string& g : s.guessed) {
-    if (g.find("as nothing says") != g.npos) return "say which network it is (--network)";
+    if (g.find("as nothing says") == g.npos) continue;
+    const bool network = g.starts_with("network");
+    options += fmt::format("{}{}", options.empty() ? "say which " : ", and which ",
+                           network ? "network it is (--network)" : "GPUs these are (--machine)");
+  }
+  return options;
+}
+
+JudgedRow judged(const Line& l, const cluster::Cluster& machine, Collective collective,
+                 const Prediction& predicted) {
+  const CallKind kind = kind_of(machine, collective, predicted);
+  return {l.bytes, l.measured->us, predicted.us(),
+          band_of(kind, measured_bytes(machine, kind, l.bytes)), kind != CallKind::unmeasured};
+}
+
+/// The fastest of the usual networks on which the rows would be sound; empty: all are faster.
+std::string network_that_fits(const std::vector<Line>& lines, const cluster::Cluster& machine,
+                              const ClusterSetup& setup, NcclCall call) {
+  constexpr std::size_t kSizes = 8;
+  const int gpus = machine.ranks_of_a_host();
+  std::vector<std::string> usual;
+  for (const int rate : {400, 200, 100}) usual.push_back(fmt::format("ib {}x{}G", gpus, rate));
+  for (const int rate : {200, 100}) usual.push_back(fmt::format("ib 1x{}G", rate));
+  for (const int rate : {100, 25, 10}) usual.push_back(fmt::format("tcp 1x{}G", rate));
+  const std::size_t step = (lines.size() + kSizes - 1) / kSizes;
+  for (const std::string& words : usual) {
+    const cluster::Cluster c(setup.host, setup.hosts, topology::parse_network(words),
+                             machine.constants(), setup.gpus);
+    std::vector<JudgedRow> rows;
+    for (std::size_t i = 0; i < lines.size(); i += step) {
+      call.bytes = lines[i].bytes;
+      rows.push_back(judged(lines[i], c, call.collective, predict_nccl(c, call).front()));
+    }
+    if (judge(std::move(rows), "").outcome != Outcome::slow) return words;
   }
   return "";
 }
@@ -17,28 +57,28 @@ std::string assumed_of(const ClusterSetup& s) {
 }  // namespace
 
 VerdictReport judge_log(const std::vector<Line>& lines, const cluster::Cluster& machine,
-                        const ClusterSetup& setup, const NcclCall& call,
-                        const std::string& source) {
+                        const ClusterSetup& setup, const NcclCall& call, const NcclLog& log) {
   std::vector<JudgedRow> rows;
-  for (const Line& l : lines) {
-    const CallKind kind = kind_of(machine, call.collective, l.predicted);
-    rows.push_back({l.bytes, l.measured->us, l.predicted.us(),
-                    band_of(kind, measured_bytes(machine, kind, l.bytes)),
-                    kind != CallKind::unmeasured});
-  }
+  for (const Line& l : lines) rows.push_back(judged(l, machine, call.collective, l.predicted));
   VerdictReport r;
   r.verdict = judge(std::move(rows), assumed_of(setup));
   r.collective = call.collective;
   r.ranks = machine.ranks();
   r.hosts = machine.hosts();
-  r.source = source;
+  r.source = log.source;
   r.machine = setup.said;
   r.guessed = setup.guessed;
   const Span* worst = r.verdict.worst();
   const bool slow = worst != nullptr && worst->outcome == Outcome::slow;
   if (r.verdict.outcome == Outcome::slow || (slow && !r.verdict.depends_on.empty())) {
-    r.causes = likely_causes(
-        {setup.host, setup.hosts, setup.gpus, setup.network, machine.constants(), call}, r.verdict);
+    const PredictedMachine sound{setup.host,    setup.hosts,         setup.gpus,
+                                 setup.network, machine.constants(), call};
+    r.causes = likely_causes(sound, r.verdict, said_causes(log, sound));
+    if (r.verdict.depends_on.find("--network") != std::string::npos) {
+      const std::string fits = network_that_fits(lines, machine, setup, call);
+      r.verdict.depends_on += fits.empty() ? "; no usual one is so slow"
+                                           : fmt::format("; {} would be as fast as this", fits);
+    }
   }
   return r;
 }

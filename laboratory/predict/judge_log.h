@@ -10,9 +10,9 @@
 
 namespace tutti {
 
-/// `lines` have rows of the log named `source`, and were predicted of `machine` as `setup`
-/// describes it; `call` is one of them.
+/// `lines` have rows of `log`, and were predicted of `machine` as `setup` describes it; `call` is
+/// one of them.
 VerdictReport judge_log(const std::vector<Line>& lines, const cluster::Cluster& machine,
-                        const ClusterSetup& setup, const NcclCall& call, const std::string& source);
+                        const ClusterSetup& setup, const NcclCall& call, const NcclLog& log);
 
 }  // namespace tutti

@@ -66,6 +66,163 @@ void draw(const Arguments& a, const Cluster& c, const NcclCall& call) {
   if (!a.heat.empty()) write_text_file(a.heat, draw_heat(run, title));
 }
 
+/// A table: what it is of, and its sizes with predictions.
+struct Predicted {
+  ClusterSetup setup;
+  Cluster cluster;
+  NcclCall call;
+  std::vector<Line> lines;
+  const NcclLog* log = nullptr;
+};
+
+std::vector<Line> lines_of(const Arguments& a, const NcclLog* log) {
+  std::vector<Line> lines;
+  if (log != nullptr) {
+    for (const LogRow& row : log->rows) lines.emplace_back(static_cast<double>(row.bytes), row);
+    return lines;
+  }
+  const double most = static_cast<double>(parse_bytes(a.max));
+  if (a.factor < 2) refuse("-f: 2 or more");
+  for (double b = std::max(1.0, static_cast<double>(parse_bytes(a.min))); b <= most;
+       b *= a.factor) {
+    lines.emplace_back(b, std::nullopt);
+  }
+  if (lines.empty()) refuse("-b is more than -e");
+  return lines;
+}
+
+/// `machine`: without the constants that `nccl` has. `title` says on a terminal what is under way.
+Predicted predicted(const Arguments& a, const ClusterArguments& machine, const NcclConstants& nccl,
+                    Collective collective, const NcclLog* log, const std::string& title) {
+  ClusterSetup s = set_up(machine, log);
+  const GpuConstants constants = of_generation(constants_of(machine), nccl, s.host);
+  Cluster c(s.host, s.hosts, s.network, constants, s.gpus);
+  Predicted p{std::move(s), std::move(c), {}, lines_of(a, log), log};
+  p.call.nccl = nccl;
+  p.call.collective = collective;
+  p.call.algorithm = a.algorithm;
+  p.call.copy_engines = a.copy_engines;
+  p.call.gpus_of_thread = a.gpus_of_thread > 0 ? a.gpus_of_thread
+                          : log != nullptr     ? log->gpus_of_thread
+                                               : 1;
+  for (std::size_t i = 0; i < p.lines.size(); ++i) {
+    Line& line = p.lines[i];
+    show_progress(fmt::format("{}size {} of {}", title, i + 1, p.lines.size()));
+    p.call.bytes = line.bytes;
+    line.predicted = predictions(a, p.cluster, p.call).front();
+    line.known = a.ours || kind_of(p.cluster, collective, line.predicted) != CallKind::unmeasured;
+  }
+  show_progress("");
+  return p;
+}
+
+void print_csv(const Arguments& a, const Predicted& p) {
+  for (const std::string& g : p.setup.guessed) fmt::print(stderr, "tutti: guessed: {}\n", g);
+  for (const Line& l : p.lines) {
+    const CallKind kind =
+        a.ours ? CallKind::unmeasured : kind_of(p.cluster, p.call.collective, l.predicted);
+    const double like = measured_bytes(p.cluster, kind, l.bytes);
+    const Band band = band_of(kind, like);
+    fmt::print("{:.0f},{:.3f},{},{},{},{:.0f},{:.4f},{:.3f},{:.3f}\n", l.bytes, l.predicted.us(),
+               protocol_of(l.predicted), l.measured ? fmt::format("{}", l.measured->us) : "",
+               name(kind), like, ramp(kind, like), l.predicted.us() * band.low,
+               l.predicted.us() * band.high);
+  }
+}
+
+/// The log's tables of `wanted`, or all; at least one with rows.
+std::vector<NcclLog> tables_of(const std::string& path, std::optional<Collective> wanted) {
+  std::vector<NcclLog> tables =
+      parse_nccl_logs(path == "-" ? read_text("-", "log") : topology::read_file(path), path);
+  const int left_out = tables.front().left_out;
+  if (wanted) {
+    const auto is_other = [&](const NcclLog& t) { return t.collective != wanted; };
+    // The name of a log's only test is the user's to say.
+    if (std::ranges::all_of(tables, is_other)) {
+      tables.resize(1);
+    } else {
+      std::erase_if(tables, is_other);
+    }
+  }
+  std::erase_if(tables, [](const NcclLog& t) { return t.rows.empty(); });
+  std::size_t rows = 0;
+  for (const NcclLog& t : tables) rows += t.rows.size();
+  for (NcclLog& t : tables) {
+    t.of_others -= static_cast<int>(rows - t.rows.size());  // those are printed, too
+  }
+  if (tables.empty()) {
+    refuse(
+        fmt::format("{} has no row as nccl-tests prints them (size, count, type, time, algbw, "
+                    "busbw){}",
+                    path, left_out > 0 ? fmt::format("; {} are not whole", left_out) : ""));
+  }
+  return tables;
+}
+
+Collective collective_of(const NcclLog& table, std::optional<Collective> wanted) {
+  if (wanted) return *wanted;
+  if (!table.unpredicted.empty()) {
+    refuse(
+        fmt::format("{}: {} is no collective that is predicted", table.source, table.unpredicted));
+  }
+  if (!table.collective) refuse("say which collective: all_reduce, all_gather, ...");
+  return *table.collective;
+}
+
+/// The tables of a log; what it returns ends the program.
+int run_log(const Arguments& a, const ClusterArguments& machine, const NcclConstants& nccl,
+            std::optional<Collective> wanted) {
+  const std::vector<NcclLog> tables = tables_of(a.log, wanted);
+  std::vector<Predicted> all;
+  std::vector<VerdictReport> reports;
+  for (const NcclLog& table : tables) {
+    const std::string title =
+        tables.size() == 1 ? ""
+                           : fmt::format("table {} of {}, ", reports.size() + 1, tables.size());
+    try {
+      all.push_back(predicted(a, machine, nccl, collective_of(table, wanted), &table, title));
+      const Predicted& p = all.back();
+      if (a.ours || a.csv) continue;
+      show_progress(title + "what is wrong");
+      reports.push_back(judge_log(p.lines, p.cluster, p.setup, p.call, table));
+      show_progress("");
+    } catch (const Error& e) {
+      // One test of many that cannot be judged leaves the others their verdicts.
+      if (tables.size() == 1 || e.code() != ErrorCode::invalid_argument) throw;
+      VerdictReport& r = reports.emplace_back();
+      r.collective = table.collective.value_or(Collective::all_reduce);
+      r.ranks = table.ranks;
+      r.hosts = table.hosts;
+      r.source = table.source;
+      r.refused = e.what();
+    }
+  }
+  if (a.json) {
+    if (a.ours) refuse("--json is for the verdict on a log of NCCL's, without --ours");
+    fmt::print("{}\n", json_of(reports));
+    return exit_status(reports);
+  }
+  if (!a.csv && tables.size() > 1 && !a.ours) fmt::print("{}\n", summary_of(reports));
+  std::size_t report = 0;
+  for (const Predicted& p : all) {
+    if (a.csv) {
+      print_csv(a, p);
+      continue;
+    }
+    if (!a.ours) {
+      while (!reports[report].refused.empty()) ++report;
+      fmt::print("{}\n", text_of(reports[report++]));
+    }
+    print_table(p.lines, p.cluster, p.call.collective, p.setup, p.log);
+    print_errors(p.lines);
+    if (&p != &all.back()) fmt::print("\n");
+  }
+  if (!all.empty() && !(a.picture.empty() && a.heat.empty())) {
+    draw(a, all.back().cluster, all.back().call);
+  }
+  return a.csv || a.ours ? 0 : exit_status(reports);
+}
+
 /// Ends with what it returns.
 int run(const Arguments& a) {
   NcclConstants nccl;
@@ -82,86 +239,17 @@ int run(const Arguments& a) {
   }
   std::optional<Collective> collective;
   if (!a.collective.empty()) collective = collective_named(a.collective);
-  std::optional<NcclLog> log;
-  if (!a.log.empty()) {
-    log = parse_nccl_log(a.log == "-" ? read_text("-", "log") : topology::read_file(a.log), a.log,
-                         collective);
-    if (log->rows.empty()) {
-      refuse(fmt::format(
-          "{} has no row as nccl-tests prints them (size, count, type, time, algbw, "
-          "busbw){}",
-          a.log, log->left_out > 0 ? fmt::format("; {} are not whole", log->left_out) : ""));
-    }
-  }
-  if (!collective && log) {
-    if (!log->unpredicted.empty()) {
-      refuse(fmt::format("{}: {} is no collective that is predicted", a.log, log->unpredicted));
-    }
-    collective = log->collective;
-  }
+  if (!a.log.empty()) return run_log(a, machine, nccl, collective);
+  if (a.json) refuse("--json is for the verdict on a log (--log)");
   if (!collective) refuse("say which collective: all_reduce, all_gather, ...");
-  const ClusterSetup s = set_up(machine, log ? &*log : nullptr);
-  const GpuConstants constants = of_generation(constants_of(machine), nccl, s.host);
-  const Cluster c(s.host, s.hosts, s.network, constants, s.gpus);
-
-  NcclCall call;
-  call.nccl = nccl;
-  call.collective = *collective;
-  call.algorithm = a.algorithm;
-  call.copy_engines = a.copy_engines;
-  call.gpus_of_thread = a.gpus_of_thread > 0 ? a.gpus_of_thread : log ? log->gpus_of_thread : 1;
-  std::vector<Line> lines;
-  if (log) {
-    for (const LogRow& row : log->rows) {
-      lines.emplace_back(static_cast<double>(row.bytes), row);
-    }
-  } else {
-    const double most = static_cast<double>(parse_bytes(a.max));
-    if (a.factor < 2) refuse("-f: 2 or more");
-    for (double b = std::max(1.0, static_cast<double>(parse_bytes(a.min))); b <= most;
-         b *= a.factor) {
-      lines.emplace_back(b, std::nullopt);
-    }
-    if (lines.empty()) refuse("-b is more than -e");
-  }
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    show_progress(fmt::format("size {} of {}", i + 1, lines.size()));
-    call.bytes = lines[i].bytes;
-    lines[i].predicted = predictions(a, c, call).front();
-    lines[i].known = a.ours || kind_of(c, *collective, lines[i].predicted) != CallKind::unmeasured;
-  }
-  show_progress("");
-  if (!a.picture.empty() || !a.heat.empty()) {
-    draw(a, c, call);
-  }
+  const Predicted p = predicted(a, machine, nccl, *collective, nullptr, "");
+  if (!(a.picture.empty() && a.heat.empty())) draw(a, p.cluster, p.call);
   if (a.csv) {
-    for (const std::string& g : s.guessed) fmt::print(stderr, "tutti: guessed: {}\n", g);
-    for (const Line& l : lines) {
-      const CallKind kind = a.ours ? CallKind::unmeasured : kind_of(c, *collective, l.predicted);
-      const double like = measured_bytes(c, kind, l.bytes);
-      const Band band = band_of(kind, like);
-      fmt::print("{:.0f},{:.3f},{},{},{},{:.0f},{:.4f},{:.3f},{:.3f}\n", l.bytes, l.predicted.us(),
-                 protocol_of(l.predicted), l.measured ? fmt::format("{}", l.measured->us) : "",
-                 name(kind), like, ramp(kind, like), l.predicted.us() * band.low,
-                 l.predicted.us() * band.high);
-    }
-    return 0;
+    print_csv(a, p);
+  } else {
+    print_table(p.lines, p.cluster, *collective, p.setup, nullptr);
   }
-  std::optional<VerdictReport> report;
-  if (log && !a.ours) {
-    show_progress("what is wrong");
-    report = judge_log(lines, c, s, call, log->source);
-    show_progress("");
-  }
-  if (a.json) {
-    if (!report) refuse("--json is for the verdict on a log of NCCL's (--log, without --ours)");
-    fmt::print("{}\n", json_of(*report));
-    return exit_status(report->verdict);
-  }
-  if (report) fmt::print("{}\n", text_of(*report));
-  print_table(lines, c, *collective, s, log ? &*log : nullptr);
-  print_errors(lines);
-  return report ? exit_status(report->verdict) : 0;
+  return 0;
 }
 
 /// The options, and the work.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "bench/perf/benchmark.h"
@@ -99,9 +100,29 @@ std::string all_fine(const SpeedVerdict& v) {
                      counted(all, "size"), size(first), size(last), figure(low), figure(high));
 }
 
+/// The one that says most of all tables: slow, then none.
+Outcome worst_of(const std::vector<VerdictReport>& tables) {
+  for (const Outcome outcome : {Outcome::slow, Outcome::none, Outcome::fine}) {
+    for (const VerdictReport& r : tables) {
+      if (r.verdict.outcome == outcome) return outcome;
+    }
+  }
+  return tables.empty() ? Outcome::none : Outcome::fast;
+}
+
+std::string headline(const std::vector<VerdictReport>& tables) {
+  constexpr std::array<const char*, 4> kWords{"fine", "slow", "better than expected", "no verdict"};
+  const Outcome worst = worst_of(tables);
+  const auto of_it =
+      std::ranges::count(tables, worst, [](const VerdictReport& r) { return r.verdict.outcome; });
+  return fmt::format("{}: {} of {} tables", kWords[static_cast<std::size_t>(worst)], of_it,
+                     tables.size());
+}
+
 }  // namespace
 
 std::string first_line(const VerdictReport& r) {
+  if (!r.refused.empty()) return "no verdict: " + r.refused;
   const SpeedVerdict& v = r.verdict;
   const Span* s = v.worst();
   if (s == nullptr) return "no verdict: there are no rows";
@@ -145,15 +166,28 @@ std::string text_of(const VerdictReport& r) {
     text += "likely causes, the best fit first (guesses by the pattern of sizes):\n";
   int number = 0;
   for (const Cause& c : r.causes) {
-    text +=
-        fmt::format("  {}. {}{}\n     look at {}\n", ++number, c.what,
-                    c.off > 1 ? fmt::format(" (times fit within x{:.2f})", c.off) : "", c.look_at);
+    text += fmt::format(
+        "  {}. {}{}{}\n     look at {}\n", ++number, c.what, c.said ? "; the log says so" : "",
+        c.off > 1 ? fmt::format(" (times fit within x{:.2f})", c.off) : "", c.look_at);
   }
   return text;
 }
 
-std::string json_of(const VerdictReport& r) {
-  using nlohmann::ordered_json;
+std::string summary_of(const std::vector<VerdictReport>& tables) {
+  std::string text = headline(tables) + "\n";
+  int number = 0;
+  for (const VerdictReport& r : tables) {
+    text += fmt::format("  {}. {} of {} on {}: {}\n", ++number, name(r.collective),
+                        counted(r.ranks, "rank"), counted(r.hosts, "host"), first_line(r));
+  }
+  return text;
+}
+
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json object_of(const VerdictReport& r) {
   const auto row_of = [](const JudgedRow& row) {
     return ordered_json{{"bytes", row.bytes},
                         {"measured_us", row.measured},
@@ -186,11 +220,32 @@ std::string json_of(const VerdictReport& r) {
   for (const JudgedRow& row : r.verdict.stalls) j["stalls"].push_back(row_of(row));
   j["causes"] = ordered_json::array();
   for (const Cause& c : r.causes) {
-    j["causes"].push_back(
-        ordered_json{{"id", c.id}, {"what", c.what}, {"look_at", c.look_at}, {"off", c.off}});
+    j["causes"].push_back(ordered_json{
+        {"id", c.id}, {"what", c.what}, {"look_at", c.look_at}, {"off", c.off}, {"said", c.said}});
+  }
+  return j;
+}
+
+}  // namespace
+
+std::string json_of(const std::vector<VerdictReport>& tables) {
+  ordered_json j;
+  if (tables.size() == 1) {
+    j = object_of(tables.front());
+  } else {
+    j["verdict"] = name(worst_of(tables));
+    j["line"] = headline(tables);
+    j["tables"] = ordered_json::array();
+    for (const VerdictReport& r : tables) j["tables"].push_back(object_of(r));
   }
   // What is no UTF-8 in a file's name is replaced.
   return j.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+int exit_status(const std::vector<VerdictReport>& tables) {
+  SpeedVerdict all;
+  all.outcome = worst_of(tables);
+  return exit_status(all);
 }
 
 int exit_status(const SpeedVerdict& verdict) {

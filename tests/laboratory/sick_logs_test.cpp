@@ -43,7 +43,7 @@ VerdictReport verdict_on(const NcclLog& log) {
     call.bytes = static_cast<double>(row.bytes);
     lines.emplace_back(call.bytes, row).predicted = predict_nccl(c, call).front();
   }
-  return judge_log(lines, c, setup, call, log.source);
+  return judge_log(lines, c, setup, call, log);
 }
 
 /// The healthy ones' plateau, bytes per us, and the time of their shortest call.

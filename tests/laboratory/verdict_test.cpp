@@ -106,7 +106,7 @@ TEST(SpeedVerdict, IsJson) {
   report.source = "a\xff.log";
   report.causes = {{"one_port", "1 of 8 ports", "ibstat", 1.1}};
   report.guessed = {"2 hosts, by the log's name"};
-  const auto j = nlohmann::json::parse(json_of(report));
+  const auto j = nlohmann::json::parse(json_of({report}));
   EXPECT_EQ(j["verdict"], "slow");
   EXPECT_EQ(j["line"], first_line(report));
   EXPECT_EQ(j["at_least"], 4);
@@ -114,6 +114,31 @@ TEST(SpeedVerdict, IsJson) {
   EXPECT_EQ(j["spans"][1]["rows"].size(), 3U);
   EXPECT_EQ(j["causes"][0]["id"], "one_port");
   EXPECT_EQ(j["guessed"].size(), 1U);
+}
+
+TEST(SpeedVerdict, OfSeveralTablesIsTheWorst) {
+  VerdictReport fine, slow, none;
+  fine.verdict = judged({1, 1.2, 0.9});
+  slow.verdict = judged({1, 1, 3, 6, 9});
+  slow.collective = Collective::all_to_all;
+  slow.ranks = 16;
+  slow.hosts = 2;
+  none.refused = "hypercube is no collective that is predicted";
+  EXPECT_EQ(exit_status(std::vector{fine, fine}), 0);
+  EXPECT_EQ(exit_status(std::vector{fine, none}), 3);
+  EXPECT_EQ(exit_status(std::vector{fine, slow, none}), 1);
+  const std::string text = summary_of({fine, slow, none});
+  EXPECT_TRUE(text.starts_with("slow: 1 of 3 tables\n  1. all_reduce of 1 rank on 1 host: fine: "))
+      << text;
+  EXPECT_NE(text.find("\n  2. all_to_all of 16 ranks on 2 hosts: slow: from 4 MiB on"), text.npos)
+      << text;
+  EXPECT_NE(text.find("no verdict: hypercube is no collective that is predicted\n"), text.npos);
+  const auto j = nlohmann::json::parse(json_of({fine, slow, none}));
+  EXPECT_EQ(j["verdict"], "slow");
+  EXPECT_EQ(j["line"], "slow: 1 of 3 tables");
+  ASSERT_EQ(j["tables"].size(), 3U);
+  EXPECT_EQ(j["tables"][1]["collective"], "all_to_all");
+  EXPECT_EQ(j["tables"][2]["verdict"], "none");
 }
 
 TEST(Evidence, IsOfEachKindAndSize) {

@@ -268,10 +268,52 @@ TEST_F(TopologyCli, JudgesALog) {
                " 1073741824  268435456  float  sum  -1  300000  3.58  6.71  0\n");
   EXPECT_EQ(tutti("predict all_reduce --log 16xH100_2node_slow.log"), 3) << err;
   EXPECT_TRUE(out.starts_with("no verdict: 1 GiB")) << out;
-  EXPECT_CONTAINS(out, "say which network it is (--network)");
+  EXPECT_CONTAINS(out, "1x100G would be as fast as this");
   EXPECT_EQ(tutti("predict all_reduce --log 16xH100_2node_slow.log -N '8x400G ib'"), 1) << err;
   EXPECT_EQ(tutti("predict all_reduce --json -m 8xH100"), 2);
   EXPECT_CONTAINS(err, "--log");
+}
+
+TEST_F(TopologyCli, JudgesAllTablesOfALog) {
+  const std::string ranks =
+      "# nThread 1 nGpus 8 minBytes 8\n"
+      "#  Rank  7 Group 0 Pid 11 on a device 7 [0x8f] NVIDIA A100-SXM4-80GB\n";
+  const std::string fast = "# Collective test starting: all_reduce_perf\n" + ranks +
+                           " 1073741824  268435456  float  sum  -1  8000  134.22  234.88  0\n";
+  const std::string sends = "# Collective test starting: sendrecv_perf\n" + ranks +
+                            " 1073741824  268435456  float  sum  -1  53687  20.00  20.00  0\n";
+  const std::string none = "# Collective test starting: hypercube_perf\n" + ranks +
+                           " 1073741824  33554432  float  none  -1  8000  134.22  117.44  0\n";
+  folder.write("tables.log", fast + sends + none);
+  EXPECT_EQ(tutti("predict --log tables.log"), 1) << err;
+  EXPECT_TRUE(out.starts_with("slow: 1 of 3 tables\n")) << out;
+  EXPECT_CONTAINS(out, "  1. all_reduce of 8 ranks on 1 host: fine: ");
+  EXPECT_CONTAINS(out, "  2. send_recv of 8 ranks on 1 host: slow: 1 GiB 20 GB/s where ");
+  EXPECT_CONTAINS(out, "hypercube is no collective that is predicted");
+  EXPECT_CONTAINS(out, "# predicted all_reduce with 8 ranks");
+  EXPECT_CONTAINS(out, "# predicted send_recv with 8 ranks");
+  EXPECT_EQ(out.find("left out"), out.npos) << out;
+  EXPECT_EQ(tutti("predict --json --log tables.log"), 1) << err;
+  const auto all = nlohmann::json::parse(out);
+  ASSERT_EQ(all["tables"].size(), 3U);
+  EXPECT_EQ(all["tables"][1]["verdict"], "slow");
+  EXPECT_EQ(tutti("predict --csv --log tables.log"), 0) << err;
+  EXPECT_EQ(test::count(out, "\n"), 2U) << out;
+  // One collective's table alone.
+  EXPECT_EQ(tutti("predict all_reduce --log tables.log"), 0) << err;
+  EXPECT_TRUE(out.starts_with("fine: 1 of 1 size")) << out;
+  EXPECT_CONTAINS(out, "2 rows of other tests in it are left out");
+}
+
+TEST_F(TopologyCli, GuessesGpusByTheRatesOfTheirLinks) {
+  const auto guess = [&](const std::string& row) {
+    folder.write("plain.log", "# nThread 1 nGpus 8 minBytes 8\n" + row);
+    tutti("predict --json --log plain.log");
+    return nlohmann::json::parse(out)["machine"].get<std::string>();
+  };
+  EXPECT_EQ(guess(" 1073741824 268435456 float sum -1 7368 145.73 255.00 0\n"), "8xA100-SXM4-80GB");
+  EXPECT_EQ(guess(" 1073741824 268435456 float sum -1 3145 341.41 597.47 0\n"), "8xH100-SXM5");
+  EXPECT_EQ(guess(" 1073741824 268435456 float sum -1 2200 488.06 854.11 0\n"), "8xB200");
 }
 
 TEST_F(TopologyCli, RefusesWhatItCannotUse) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "core/counted.h"
@@ -86,24 +87,33 @@ std::string unknown_gpus(const topology::Graph& host) {
          "describes a host by its GPUs, and with --topology what the file does not say of them)";
 }
 
+/// Gbit/s of a port that is sold with such GPUs: as fast as 16 lanes of their PCI.
+double usual_port(const topology::GpuModel* model) {
+  const double speed = model == nullptr ? 8 : model->pci_speed;
+  return speed >= 32 ? 400 : speed >= 16 ? 200 : 100;
+}
+
 /// A machine for a log that names no GPU: the least of the usual ones that reaches what its rows
 /// do. A slow machine of a better kind looks the same.
 std::string machine_by_speed(const NcclLog& log, int gpus, int hosts) {
-  struct Usual {
-    const char* model;
-    double inside, port;  // GB/s of busbw
-  };
-  constexpr Usual kUsual[] = {{"V100-SXM2-32GB", 130, 12.5},
-                              {"A100-SXM4-80GB", 245, 25},
-                              {"H100", 490, 50},
-                              {"B200", 1e9, 1e9}};
+  constexpr std::array kUsual{"V100 SXM2 32GB", "A100 SXM4 80GB", "H100 SXM5", "B200"};
+  // Measured rates lie around what the table of models has.
+  constexpr double kMore = 1.1;
   double most = 0;
   for (const LogRow& r : log.rows) most = std::max(most, r.busbw);
-  for (const Usual& u : kUsual) {
-    const double reached = hosts > 1 ? std::min(u.inside, u.port * std::max(gpus, 1)) : u.inside;
-    if (most <= reached) return fmt::format("{}x{}", std::max(gpus, 1), u.model);
+  std::string text;
+  for (const char* const name : kUsual) {
+    const topology::GpuModel& model = *topology::gpu_model_named(name);
+    const double n = std::max(gpus, 1);
+    // In switches that reduce, n + 1 parts of n take the place of 2 (n - 1).
+    const bool sums = log.collective == Collective::all_reduce && topology::switch_reduces(name);
+    double reached = model.links * model.reached * (sums ? 2 * (n - 1) / (n + 1) : 1);
+    if (hosts > 1) reached = std::min(reached, n * usual_port(&model) / 8);
+    text = fmt::format("{}x{}", n, name);
+    if (most <= kMore * reached) break;
   }
-  return "";
+  std::ranges::replace(text, ' ', '-');
+  return text;
 }
 
 /// Of what a log is about, and options do not say.
@@ -138,9 +148,7 @@ void complete_network(ClusterSetup& s, bool described) {
   const int known = static_cast<int>(topology::data_ports(s.host, 0).size());
   if (s.network.rate == 0 && described && (known == 0 || are_ports_assumed(s.host))) {
     const auto& gpu = s.host.node(s.host.gpus().front());
-    const topology::GpuModel* model = topology::find_gpu_model(gpu.model);
-    const double speed = model == nullptr ? 8 : model->pci_speed;
-    s.network.rate = speed >= 32 ? 400 : speed >= 16 ? 200 : 100;
+    s.network.rate = usual_port(topology::find_gpu_model(gpu.model));
     s.guessed.push_back(
         fmt::format("ports of {:g}G, as machines with such GPUs have (--network)", s.network.rate));
   }
@@ -215,10 +223,8 @@ ClusterSetup set_up(const ClusterArguments& a, const NcclLog* log) {
     std::string text = a.machine;
     if (text.empty() && log != nullptr && log->gpu.empty() && !log->rows.empty()) {
       text = machine_by_speed(*log, s.gpus, s.hosts);
-      if (!text.empty()) {
-        s.guessed.push_back(fmt::format(
-            "{}, as nothing says which GPUs and these reach what the rows do (--machine)", text));
-      }
+      s.guessed.push_back(fmt::format(
+          "{}, as nothing says which GPUs and these reach what the rows do (--machine)", text));
     }
     if (text.empty() && log != nullptr && !log->gpu.empty()) {
       const topology::GpuModel* model = topology::find_gpu_model(log->gpu);
