@@ -124,6 +124,15 @@ TEST(NcclLog, ReadsWhatLaunchersAndTerminalsAdd) {
   EXPECT_EQ(halves.rows[0].us, 80.98);
 }
 
+TEST(NcclLog, AGpuThatTheDriverDoesNotKnowIsThatOfTheName) {
+  const NcclLog log = parsed(
+      "#  Rank 71 Group 0 Pid 11 on a device 3 [0x01] NVIDIA Graphics Device\n"
+      " 1073741824 268435456 float sum -1 3108.8 345.38 681.17 0\n",
+      "72xGB200_1node.log");
+  EXPECT_EQ(log.gpu, "GB200");
+  EXPECT_TRUE(log.guessed.gpu);
+}
+
 TEST(NcclLog, KeepsTheTestsOfAFileApart) {
   const std::string ranks =
       "# nThread: 1 nGpus: 8 minBytes: 8\n"

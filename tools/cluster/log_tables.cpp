@@ -199,7 +199,8 @@ NcclLog table_of(const LogRun& run, const std::string& source, const Name& name)
   log.warmups = run.warmups;
   log.debug = run.debug;
   log.rows = run.rows;
-  log.gpu = run.gpu;
+  // A driver that is older than the GPU does not know its name.
+  log.gpu = run.gpu == "NVIDIA Graphics Device" ? "" : run.gpu;
   if (log.gpu.empty()) {
     log.gpu = name.gpu;
     log.guessed.gpu = !log.gpu.empty();
