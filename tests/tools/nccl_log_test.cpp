@@ -124,6 +124,17 @@ TEST(NcclLog, ReadsWhatLaunchersAndTerminalsAdd) {
   EXPECT_EQ(halves.rows[0].us, 80.98);
 }
 
+TEST(NcclLog, OnePortOfEthernetBesideInfiniBandIsForStorage) {
+  const std::string row = " 1073741824 268435456 float sum -1 3108.8 345.38 681.17 0\n";
+  const auto network = [&](const std::string& ports) {
+    return parsed("a:1:2 [0] NCCL INFO NET/IB : Using " + ports +
+                  " [RO]; OOB eth0:10.0.0.1<0>\na:1:2 [0] NCCL INFO Using network IB\n" + row)
+        .debug.network;
+  };
+  EXPECT_EQ(network("[0]mlx5_0:1/RoCE [1]mlx5_2:1/IB [2]mlx5_3:1/IB"), "ib");
+  EXPECT_EQ(network("[0]mlx5_0:1/RoCE [1]mlx5_2:1/RoCE [2]mlx5_3:1/RoCE"), "roce");
+}
+
 TEST(NcclLog, AGpuThatTheDriverDoesNotKnowIsThatOfTheName) {
   const NcclLog log = parsed(
       "#  Rank 71 Group 0 Pid 11 on a device 3 [0x01] NVIDIA Graphics Device\n"

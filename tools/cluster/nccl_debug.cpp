@@ -81,8 +81,17 @@ void read_ports(std::string_view line, NcclDebug& d) {
   if (double* const rate = n ? port(*n) : nullptr) *rate = *speed / 1000;
 }
 
+std::size_t count(std::string_view line, std::string_view word) {
+  std::size_t n = 0;
+  for (auto at = line.find(word); at != line.npos; at = line.find(word, at + 1)) ++n;
+  return n;
+}
+
 void read_network(std::string_view line, NcclDebug& d) {
-  const std::string_view kind = network_said(line);
+  std::string_view kind = network_said(line);
+  // A host's port for storage may be of Ethernet beside those of InfiniBand.
+  const std::string_view used = line.substr(std::min(line.find("Using"), line.size()));
+  if (kind == "roce" && count(used, "/IB") > count(used, "/RoCE")) kind = "ib";
   // Of Ethernet's ports "/RoCE" tells, and "network IB" comes later.
   const bool known = d.network == "roce" && kind == "ib";
   if (!kind.empty() && !known) d.network = kind;
