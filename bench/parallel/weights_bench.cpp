@@ -93,7 +93,8 @@ class Bench {
     buffers_ = reshard::Buffers(layout_, job_.rank());
   }
 
-  /// `next` makes the sender's next version. The first turns, in which the jobs meet, do not count.
+  /// `next` makes the sender's next version. The first turns, in which the jobs meet and learn
+  /// which way is the faster one, do not count.
   template <class Next>
   void measure(const char* what, const weights::Ways& ways, int turns, const Next& next) {
     Side plain(job_, layout_, sends_, fmt::format("{}/plain{}", folder_, cases_),
@@ -102,7 +103,7 @@ class Bench {
     ++cases_;
     part_ = 1;
     std::vector<double> times[2], ratios;
-    for (int turn = -2; turn < turns; ++turn) {
+    for (int turn = -6; turn < turns; ++turn) {
       if (sends_) next(values());
       double both[2];
       for (const int way : turn % 2 == 0 ? std::array{0, 1} : std::array{1, 0}) {

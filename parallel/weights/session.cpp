@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <tutti/core/error.h>
 
+#include <array>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -58,7 +60,7 @@ Session::Session(Meeting meeting, const reshard::Layout& own, const WeightsOptio
         options_from(from_rank(joint_, 0, [&] { return text_of_options(options); }));
     reshard::Layout from, to;
     agree_on_layouts(own, from, to);
-    reshard_.emplace(
+    plain_.emplace(
         joint_, std::move(from), std::move(to),
         reshard::ReshardOptions{.message_bytes = agreed.message_bytes, .prove = agreed.prove});
     add_coder(agreed);
@@ -84,51 +86,72 @@ void Session::agree_on_layouts(const reshard::Layout& own, reshard::Layout& from
   to = in_both_jobs(std::move(to), senders_, joint_.size());
 }
 
-/// Where a link between hosts is slower than the coder, messages between hosts are coded.
+/// Where a link between hosts is slower than the coder, messages between hosts may be coded.
 void Session::add_coder(const WeightsOptions& options) {
   if (!options.ways.changes && !options.ways.planes) return;
-  const Pace link = options.always ? Pace() : measure_link(joint_, reshard_->plan(), senders_);
+  const Pace link = options.always ? Pace() : measure_link(joint_, plain_->plan(), senders_);
   const bool slow = options.always || (link.known() && link.ns() > kCoder * measure_search().ns());
   if (all_say_yes(joint_, !slow)) return;
   coder_ = std::make_shared<VersionCoder>(options.ways, link);
-  reshard::Layout from = reshard_->from(), to = reshard_->to();
+  reshard::Layout from = plain_->from(), to = plain_->to();
   reshard::ReshardOptions coded{.message_bytes = options.message_bytes, .prove = false};
   coded.coder = coder_;
   coded.slots = kSlots;
-  coded.hosts = reshard_->plan().hosts;
-  reshard_.emplace(joint_, std::move(from), std::move(to), coded);
-  coder_->use(reshard_->plan(), reshard_->from(), reshard_->to());
+  coded.hosts = plain_->plan().hosts;
+  coded_.emplace(joint_, std::move(from), std::move(to), coded);
+  coder_->use(coded_->plan(), coded_->from(), coded_->to());
+  if (!options.always) choice_.emplace(plain_time(link));
+}
+
+/// Collective: what the rank that sends longest over its link needs for a version, by its pace.
+std::chrono::nanoseconds Session::plain_time(Pace link) {
+  const reshard::Plan& plan = plain_->plan();
+  double mine = 0, most = 0;
+  for (const reshard::Message& m : plan.messages) {
+    const bool far =
+        plan.hosts[static_cast<std::size_t>(m.from)] != plan.hosts[static_cast<std::size_t>(m.to)];
+    if (m.from == joint_.rank() && far) mine += static_cast<double>(m.bytes) * link.ns();
+  }
+  joint_.all_reduce(&mine, &most, 1, DataType::float64, ReduceKind::max);
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(most));
 }
 
 std::uint64_t Session::announce(std::uint64_t version, std::chrono::nanoseconds patience) {
+  std::array<std::uint64_t, 2> said{version, choice_ && choice_->coded() ? 1U : 0U};
   Call call;
   call.collective = Collective::broadcast;
-  call.in = call.out = &version;
-  call.count = 1;
+  call.in = call.out = said.data();
+  call.count = said.size();
   call.type = DataType::uint64;
   call.timeout = patience.count() > 0 ? patience : std::chrono::nanoseconds::max();
   joint_.run(call);
-  return version;
+  goes_coded_ = coded_ && (!choice_ || said[1] != 0);
+  announced_ = std::chrono::steady_clock::now();
+  return said[0];
 }
 
 void Session::run(std::span<const void* const> sources, std::span<void* const> destinations,
                   std::span<void* const> present) {
-  const std::vector<const void*> no_sources(reshard_->from().buffers.size());
-  const std::vector<void*> no_destinations(reshard_->to().buffers.size());
-  if (coder_) coder_->begin_version(runs_ > 0, present);
-  reshard_->run(sources.empty() ? no_sources : sources,
-                destinations.empty() ? no_destinations : destinations);
-  ++runs_;
+  reshard::Reshard& way = goes_coded_ ? *coded_ : *plain_;
+  const std::vector<const void*> no_sources(way.from().buffers.size());
+  const std::vector<void*> no_destinations(way.to().buffers.size());
+  if (goes_coded_) coder_->begin_version(last_was_coded_, present);
+  way.run(sources.empty() ? no_sources : sources,
+          destinations.empty() ? no_destinations : destinations);
+  last_was_coded_ = goes_coded_;
 }
 
 std::optional<Error> Session::confirm() {
   all_say_yes(joint_, true);
+  // All have it. The rank that came last, for which the others have waited, says how long it took.
+  std::int64_t took = (std::chrono::steady_clock::now() - announced_).count();
   try {
     // A rank that leaves after that does not disturb others in the call before.
-    joint_.barrier();
+    joint_.all_reduce(&took, &took, 1, DataType::int64, ReduceKind::min);
   } catch (const Error& e) {
     return e;
   }
+  if (choice_) choice_->took(std::chrono::nanoseconds(took));
   return std::nullopt;
 }
 
@@ -138,7 +161,8 @@ void Session::end(std::string_view reason, const std::optional<Error>& death) {
   const bool is_death = death && death->code() == ErrorCode::peer_lost && death->rank() >= 0;
   const std::string why = is_death ? std::string(death->what()) : std::string(reason);
   joint_.abort(why);
-  if (reshard_) reshard_->abort(why);
+  if (plain_) plain_->abort(why);
+  if (coded_) coded_->abort(why);
 }
 
 Error Session::named(const Error& error) const {
@@ -148,11 +172,6 @@ Error Session::named(const Error& error) const {
                        sends ? "sending" : "receiving");
   }
   return death_in(error).value_or(error);
-}
-
-std::uint64_t Session::sent() const {
-  const reshard::ReshardTraffic& t = reshard_->traffic();
-  return t.sent + t.sent_to_hosts;
 }
 
 }  // namespace tutti::parallel::weights

@@ -20,6 +20,7 @@
 #include "meeting.h"
 #include "options.h"
 #include "version_coder.h"
+#include "way_choice.h"
 
 namespace tutti::parallel::weights {
 
@@ -37,8 +38,8 @@ class Session {
   bool is_sender() const { return joint_.rank() < senders_; }
 
   // Of a version, in this order; collective.
-  /// The number of the version that rank 0 of the sending job passes. `patience`: how long the
-  /// others wait for it; 0: without limit.
+  /// The number of the version that rank 0 of the sending job passes. It says, too, whether the
+  /// version goes coded. `patience`: how long the others wait for it; 0: without limit.
   std::uint64_t announce(std::uint64_t version, std::chrono::nanoseconds patience);
   /// `present`: on a receiver, where it has the version before.
   void run(std::span<const void* const> sources, std::span<void* const> destinations,
@@ -59,18 +60,22 @@ class Session {
 
   /// What this rank has sent in coded messages; none: there is no coder, as the link is fast.
   const CodedTraffic* traffic() const { return coder_ ? &coder_->traffic() : nullptr; }
-  /// Bytes that this rank has sent to other ranks, of all kinds.
-  std::uint64_t sent() const;
 
  private:
   void agree_on_layouts(const reshard::Layout& own, reshard::Layout& from, reshard::Layout& to);
   void add_coder(const WeightsOptions& options);
+  std::chrono::nanoseconds plain_time(Pace link);
 
   Communicator joint_;
   const int senders_;
-  std::uint64_t runs_ = 0;
+  std::optional<reshard::Reshard> plain_;
+  // Where messages between hosts may be coded: the same reshard once more, with a coder.
   std::shared_ptr<VersionCoder> coder_;
-  std::optional<reshard::Reshard> reshard_;
+  std::optional<reshard::Reshard> coded_;
+  std::optional<WayChoice> choice_;  // which of the two; none: the coded one, if there is one
+  bool goes_coded_ = false;          // this version
+  bool last_was_coded_ = false;      // so changes can be to that one
+  std::chrono::steady_clock::time_point announced_{};
 };
 
 /// Collective: what a byte costs on the way from this rank, one of the first `senders` ranks, to

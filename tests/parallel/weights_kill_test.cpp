@@ -121,8 +121,8 @@ class Kills {
   /// The receivers keep what they have, and take versions of the next job of senders.
   static void expect_after_sender(Job& senders, Job& receivers, int victim, std::int64_t killed,
                                   const std::string& place, bool apart, bool early) {
+    expect_named(senders, kSenders - 1, victim, "", killed);
     if (!early) {
-      expect_named(senders, kSenders - 1, victim, "", killed);
       expect_named(receivers, kReceivers, victim, "sending", killed);
       EXPECT_TRUE(eventually([&] {
         return lines_with(receivers, "KEEPS ").size() == static_cast<std::size_t>(kReceivers);
@@ -137,9 +137,8 @@ class Kills {
   /// The ranks that are left agree on a version; the senders go on.
   static void expect_after_receiver(Job& senders, Job& receivers, int victim, std::int64_t killed,
                                     bool early) {
-    if (early) return;
     expect_named(receivers, kReceivers - 1, victim, "", killed);
-    expect_named(senders, kSenders, victim, "receiving", killed);
+    if (!early) expect_named(senders, kSenders, victim, "receiving", killed);
     EXPECT_TRUE(eventually([&] {
       return lines_with(receivers, "SETTLED ").size() == static_cast<std::size_t>(kReceivers - 1);
     })) << receivers.out()
