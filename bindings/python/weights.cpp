@@ -106,16 +106,15 @@ class PythonReshard {
     const Waiting waiting;
     reshard::Layout a = from_.layout(comm.get()), b = to_.layout(comm.get());
     reshard_.emplace(comm.get(), std::move(a), std::move(b));
+    reshard_->bind(from_.sources(), to_.pointers());
   }
   void run() {
-    const auto sources = from_.sources();
-    const auto destinations = to_.pointers();
     const Waiting waiting;
-    reshard_->run(sources, destinations);
+    reshard_->run();
   }
 
  private:
-  Pieces from_, to_;
+  Pieces from_, to_;  // the memory that is bound
   std::optional<reshard::Reshard> reshard_;
 };
 
@@ -188,6 +187,15 @@ class PythonReceiver {
 }  // namespace
 
 void bind_weights(nb::module_& module) {
+  module.def(
+      "_layout",
+      [](PythonCommunicator& comm, const std::vector<NamedPiece>& named) {
+        Pieces pieces(named, Buffer::Access::read);
+        const Callers::Call in_call(comm.callers());
+        const Waiting waiting;
+        return to_json(pieces.layout(comm.get()));
+      },
+      "comm"_a, "pieces"_a);
   nb::class_<PythonReshard>(module, "_Reshard")
       .def(nb::init<PythonCommunicator&, const std::vector<NamedPiece>&,
                     const std::vector<NamedPiece>&>(),

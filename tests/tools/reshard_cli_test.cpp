@@ -5,6 +5,7 @@
 
 #include "tests/support/contains.h"
 #include "tests/tools/tutti_command.h"
+#include "tests/topology/topology_samples.h"
 
 namespace tutti {
 namespace {
@@ -35,6 +36,31 @@ TEST_F(ReshardCli, EstimatesBytesBoundAndTime) {
   EXPECT_CONTAINS(out, "bound by that link     0.01678 s, at 1 Gbit/s in each direction");
   ASSERT_EQ(tutti("reshard estimate a.json b.json"), 0) << err;
   EXPECT_CONTAINS(out, "inside hosts               2 MiB");
+}
+
+TEST_F(ReshardCli, TakesLinksFromATopology) {
+  folder.write("m.xml", test::kMesh);
+  folder.write("none.xml", R"(<system version="1"><cpu numaid="0"/></system>)");
+  ASSERT_EQ(tutti("reshard estimate a.json b.json --per-host 2 --topology m.xml"), 0) << err;
+  EXPECT_CONTAINS(out, "s, at 400 Gbit/s in each direction");  // of two ports
+  ASSERT_EQ(tutti("reshard estimate a.json b.json --topology m.xml"), 0) << err;
+  EXPECT_CONTAINS(out, "on 1 host;");  // of four GPUs
+  ASSERT_EQ(tutti("reshard estimate a.json b.json --per-host 2 --gbits 1 --topology m.xml"), 0);
+  EXPECT_CONTAINS(out, "s, at 1 Gbit/s in each direction");
+  EXPECT_NE(tutti("reshard estimate a.json b.json --topology none.xml"), 0);
+  EXPECT_CONTAINS(err, "none.xml has no GPUs");
+}
+
+TEST_F(ReshardCli, TakesSafetensorsFiles) {
+  const std::string header =
+      R"({"w":{"dtype":"BF16","shape":[1024,1024],"data_offsets":[0,2097152]}})";
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size());
+  folder.write("w.safetensors", file + header + std::string(2097152, '\0'));
+  ASSERT_EQ(tutti("reshard check w.safetensors"), 0) << err;
+  EXPECT_CONTAINS(out, "1 tensor in 1 piece on 1 rank: 2 MiB");
+  ASSERT_EQ(tutti("reshard estimate w.safetensors b.json --per-host 2"), 0) << err;
+  EXPECT_CONTAINS(out, "between hosts              2 MiB");
 }
 
 TEST_F(ReshardCli, Draws) {

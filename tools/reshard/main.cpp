@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@
 #include "tools/command_line/command.h"
 #include "tools/command_line/number_in.h"
 #include "tools/text_file.h"
+#include "tools/topology_source.h"
+#include "topology/nics.h"
 
 namespace tutti {
 namespace {
@@ -27,12 +30,53 @@ using reshard::Layout;
 using reshard::Plan;
 
 struct Arguments {
-  std::string from, to, output;
+  std::string from, to, output, topology;
   int per_host = 0;
-  double gbits = 100, memory = 10, latency = 20, message_mib = 4;
+  std::optional<double> gbits;  // of a host's link
+  double memory = 10, latency = 20, message_mib = 4;
 };
 
+/// What a host is like, by its topology.
+struct Host {
+  int gpus = 0;
+  double gbits = 0;  // of all its ports together, from memory and one way
+};
+
+Host host_of_file(const std::string& path) {
+  topology::Records records = topology_records(path);
+  const topology::Graph graph = topology_graph(records);
+  Host host;
+  for (const int gpu : graph.gpus()) host.gpus += graph.node(gpu).host == 0 ? 1 : 0;
+  for (const int port : topology::data_ports(graph, 0)) {
+    double most = 0;
+    for (const int numa : graph.all(topology::NodeKind::numa)) {
+      if (graph.node(numa).host == 0) most = std::max(most, graph.path(numa, port).bandwidth);
+    }
+    host.gbits += 8 * most;
+  }
+  return host;
+}
+
+/// Fills in what the topology says and the command line does not.
+void complete(Arguments& a) {
+  if (!a.topology.empty()) {
+    const Host host = host_of_file(a.topology);
+    if (a.per_host == 0) a.per_host = host.gpus;
+    if (!a.gbits && host.gbits > 0) a.gbits = host.gbits;
+    if (a.per_host == 0 || !a.gbits) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{} has no {}: say {}", a.topology,
+                              a.per_host == 0 ? "GPUs, by which ranks are counted" : "ports",
+                              a.per_host == 0 ? "--per-host" : "--gbits"));
+    }
+  }
+  if (!a.gbits) a.gbits = 100;
+}
+
 Layout layout_of_file(const std::string& path, reshard::Side side) {
+  if (path.ends_with(".safetensors")) {
+    return reshard::layout_of_safetensors(std::vector<std::string>{path});
+  }
   return parse_text_of(path, read_text(path, "layout"), [&](const std::string& text) {
     Layout layout = reshard::layout_from_json(text);
     layout.check(side);
@@ -50,6 +94,12 @@ struct Case {
 Case load(const Arguments& a) {
   Case c{
       layout_of_file(a.from, reshard::Side::from), layout_of_file(a.to, reshard::Side::to), {}, {}};
+  // A file is all on rank 0, of as many ranks as the other layout has.
+  for (auto* const l : {&c.from, &c.to}) {
+    if ((l == &c.from ? a.from : a.to).ends_with(".safetensors")) {
+      l->ranks = std::max(c.from.ranks, c.to.ranks);
+    }
+  }
   reshard::PlanOptions options;
   options.message_bytes =
       std::max<std::uint64_t>(static_cast<std::uint64_t>(a.message_mib * (1 << 20)), 1);
@@ -67,7 +117,9 @@ Case load(const Arguments& a) {
 
 std::string size_text(std::uint64_t bytes) { return memory_text(static_cast<double>(bytes)); }
 
-void estimate(const Arguments& a) {
+void estimate(Arguments a) {
+  complete(a);
+  const double link = *a.gbits * 1e9 / 8;
   const Case c = load(a);
   std::uint64_t own = 0, host = 0, far = 0, relayed = 0;
   for (const reshard::Message& m : c.plan.messages) {
@@ -76,9 +128,8 @@ void estimate(const Arguments& a) {
     (m.from == m.to ? own : inside ? host : far) += m.bytes;
     if (moves.front().relay) relayed += m.bytes;
   }
-  const reshard::Prediction p =
-      reshard::predict(c.plan, {a.gbits * 1e9 / 8, a.memory * 1e9, a.latency * 1e-6});
-  const double bound = static_cast<double>(c.verdict.bound) / (a.gbits * 1e9 / 8);
+  const reshard::Prediction p = reshard::predict(c.plan, {link, a.memory * 1e9, a.latency * 1e-6});
+  const double bound = static_cast<double>(c.verdict.bound) / link;
   const auto hosts = c.verdict.loads.sent.size();
   fmt::print("{}, {} on {}; a model of {}\n", counted(c.to.tensors.size(), "tensor"),
              counted(c.from.ranks, "rank"), counted(hosts, "host"), size_text(c.to.model_bytes()));
@@ -98,7 +149,7 @@ void estimate(const Arguments& a) {
                size_text(c.verdict.bound));
     if (!c.verdict.proved) fmt::print("  not proved of links: {}\n", c.verdict.story);
     fmt::print("  bound by that link  {:>10.4g} s, at {:g} Gbit/s in each direction\n", bound,
-               a.gbits);
+               *a.gbits);
   }
   fmt::print("  predicted           {:>10.4g} s, where a rank copies {:g} GB/s\n", p.end, a.memory);
 }
@@ -123,7 +174,10 @@ void draw(const Arguments& a) {
 }
 
 void add_layouts(CLI::App& command, Arguments& a) {
-  command.add_option("source", a.from, "The layout that the weights have (JSON; -: stdin)")
+  command
+      .add_option(
+          "source", a.from,
+          "The layout that the weights have (JSON; -: stdin), or a safetensors file, all on rank 0")
       ->type_name("A.json")
       ->required();
   command.add_option("target", a.to, "The layout that they get")->type_name("B.json")->required();
@@ -153,7 +207,7 @@ void define(CLI::App& command) {
   {
     auto [sub, a] = add("check", "Check a layout, and say what each rank holds",
                         "Example:\n  tutti reshard check trainer.json");
-    sub->add_option("layout", a->from, "The layout (JSON; -: stdin)")
+    sub->add_option("layout", a->from, "The layout (JSON; -: stdin), or a safetensors file")
         ->type_name("A.json")
         ->required();
     sub->callback([arguments = a] { check(*arguments); });
@@ -166,7 +220,13 @@ void define(CLI::App& command) {
             "  tutti reshard estimate trainer.json server.json --per-host 8 --gbits "
             "400");
     add_layouts(*sub, *a);
-    sub->add_option("--gbits", a->gbits, "Of a host's link, in each direction [100]")
+    sub->add_option(
+           "-t,--topology", a->topology,
+           "A host: any file that `tutti topo --file` reads. Its ports are its link, and it "
+           "has a rank for each GPU")
+        ->type_name("FILE");
+    sub->add_option("--gbits", a->gbits,
+                    "Of a host's link, in each direction [the topology's, or 100]")
         ->type_name("GBIT/S")
         ->check(number_in(1e-3, 1e6, "Gbit/s"));
     sub->add_option("--memory", a->memory, "That a rank copies [10]")

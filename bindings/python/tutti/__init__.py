@@ -50,7 +50,7 @@ from tutti.errors import (
     UnprovenPlan,
 )
 from tutti.memory import empty, use_windows, zeros
-from tutti.weights import Piece, Reshard, WeightReceiver, WeightSender, reshard
+from tutti.weights import Piece, Reshard, WeightReceiver, WeightSender, layout, layout_of_checkpoint, reshard
 
 __all__ = [
     "Aborted",
@@ -75,6 +75,8 @@ __all__ = [
     "empty",
     "group",
     "init",
+    "layout",
+    "layout_of_checkpoint",
     "make_unique_id",
     "pre_multiplied_sum",
     "reshard",

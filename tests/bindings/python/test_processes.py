@@ -294,7 +294,7 @@ def test_a_server_takes_the_versions_of_a_trainer_that_was_started_apart(tmp_pat
 
 
 # Not those that have tests of their own: the elastic one, two jobs', PyTorch's (torch/c10d), and vLLM's (torch/frameworks).
-OTHERS = {"elastic.py", "weights.py", "ddp.py", "fsdp2.py", "batch_invariant.py", "serve.py"}
+OTHERS = {"elastic.py", "weights.py", "ddp.py", "fsdp2.py", "fsdp2_weights.py", "batch_invariant.py", "serve.py"}
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

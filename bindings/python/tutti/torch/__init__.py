@@ -18,9 +18,10 @@ import dataclasses as _dataclasses
 
 import torch.distributed as _dist
 
+import tutti as _tutti
 from tutti.torch.extension import load as _load
 
-__all__ = ["Options", "compress", "direct_all_reduce", "register", "use_by_default"]
+__all__ = ["Options", "communicator", "compress", "direct_all_reduce", "register", "use_by_default"]
 
 
 @_dataclasses.dataclass(frozen=True)
@@ -74,6 +75,26 @@ def use_by_default() -> None:
     """
     register()
     _dist.Backend.default_device_backend_map["cpu"] = "tutti"
+
+
+def communicator(group=None) -> _tutti.Communicator:
+    """A communicator of the ranks of a group (None: the default one) of any backend. All ranks of the group call it.
+
+    For what tutti has beside torch.distributed: weights that move, from this job to another one, too:
+
+        sender = tutti.WeightSender(tutti.torch.communicator(), model, "/shared/run7")
+    """
+    rank = _dist.get_rank(group)
+    said = [None]
+    if rank == 0:
+        try:
+            said = [_tutti.make_unique_id()]
+        except _tutti.Error as error:  # the others hear of it
+            said = [error]
+    _dist.broadcast_object_list(said, src=_dist.get_global_rank(group or _dist.group.WORLD, 0), group=group)
+    if isinstance(said[0], Exception):
+        raise said[0]
+    return _tutti.Communicator.create(said[0], rank, _dist.get_world_size(group))
 
 
 def compress(group=None, compressed: bool = True) -> None:

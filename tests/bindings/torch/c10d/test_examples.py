@@ -20,3 +20,26 @@ def test_the_loss_falls(name):
     losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+)", run.stdout)]
     assert len(losses) == 4
     assert losses[0] > 0.1 and losses[-1] < 0.02
+
+
+def test_a_server_gets_a_trainers_weights(tmp_path):
+    def start(ranks, port, what, versions):
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--master-port", port]
+        return subprocess.Popen(
+            [*command, EXAMPLES / "fsdp2_weights.py", what, tmp_path / "meet", versions],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    jobs = [start("3", "29611", "train", "30"), start("2", "29612", "serve", "30")]
+    try:
+        trainer, server = (job.communicate(timeout=200)[0] for job in jobs)
+    finally:
+        for job in jobs:
+            job.kill()
+            job.wait()
+    assert [job.returncode for job in jobs] == [0, 0], trainer + server
+    losses = [float(loss) for loss in re.findall(r"serves version \d+: loss ([0-9.]+)", server)]
+    assert len(losses) == 30
+    assert losses[0] > 0.1 and losses[-1] < 0.05, losses
