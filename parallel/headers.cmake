@@ -44,6 +44,7 @@ set(TUTTI_ENGINE_HEADERS
   parallel/reshard/box.h
   parallel/reshard/buffers.h
   parallel/reshard/draw.h
+  parallel/reshard/engine.h
   parallel/reshard/layout.h
   parallel/reshard/pack.h
   parallel/reshard/plan.h
@@ -78,4 +79,5 @@ set(TUTTI_ENGINE_HEADERS
   parallel/weights/receiver.h
   parallel/weights/sender.h
   parallel/weights/session.h
-  parallel/weights/version_coder.h)
+  parallel/weights/version_coder.h
+  parallel/weights/way_choice.h)

@@ -101,13 +101,16 @@ class Bench {
                {.changes = false, .planes = false});
     Side coded(job_, layout_, sends_, fmt::format("{}/coded{}", folder_, cases_), ways);
     ++cases_;
-    part_ = 1;
     std::vector<double> times[2], ratios;
     for (int turn = -6; turn < turns; ++turn) {
       if (sends_) next(values());
       double both[2];
       for (const int way : turn % 2 == 0 ? std::array{0, 1} : std::array{1, 0}) {
         both[way] = seconds(way == 0 ? plain : coded);
+        if (way == 0) continue;
+        part_ = sent_.plain == 0
+                    ? 1
+                    : static_cast<double>(sent_.coded) / static_cast<double>(sent_.plain);
       }
       compare(plain, coded);
       if (turn < 0) continue;
@@ -133,8 +136,7 @@ class Bench {
     world_.barrier();
     const auto begin = Clock::now();
     if (side.sender) {
-      const weights::Sent sent = send(*side.sender);
-      if (sent.plain > 0) part_ = static_cast<double>(sent.coded) / static_cast<double>(sent.plain);
+      sent_ = send(*side.sender);
     } else {
       side.receiver->receive();
     }
@@ -171,7 +173,8 @@ class Bench {
   Random random_;
   int cases_ = 0;
   std::uint64_t version_ = 0;
-  double part_ = 1;
+  weights::Sent sent_;
+  double part_ = 1;  // of the last version's bytes, what went over the link
 };
 
 }  // namespace

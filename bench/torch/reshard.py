@@ -80,9 +80,10 @@ def measure(rank, folder, options, pipe):
     weights = tutti.Reshard(tutti.torch.communicator(), state, target)
     made = time.perf_counter() - begin
 
+    # Each returns what this rank has got, and which of how many parts that is.
     def ours():
         weights.run()
-        return [target[name].to_local() for name, _, _ in tensors] if serves else None
+        return [target[name].to_local() for name, _, _ in tensors] if serves else [], rank, half
 
     def redistributed(backend):
         mesh = meshes[backend]
@@ -90,7 +91,7 @@ def measure(rank, folder, options, pipe):
         for local, (_, _, d) in zip(source, tensors):
             x = DTensor.from_local(local, mesh, [Shard(0), Shard(0)], run_check=False)
             got.append(x.redistribute(mesh, [Replicate(), Shard(d)]).to_local())
-        return None  # parts of another cut than `target`'s where half is not 2
+        return got, rank % 2, 2
 
     def gathered(backend):
         got = []
@@ -98,7 +99,7 @@ def measure(rank, folder, options, pipe):
             x = DTensor.from_local(local, meshes[backend, "flat"], [Shard(0)], run_check=False).full_tensor()
             if serves:
                 got.append(cut(x, d, rank, half).clone())
-        return got if serves else None
+        return got, rank, half
 
     ways = {"tutti.Reshard": ours}
     for backend in groups:
@@ -112,12 +113,12 @@ def measure(rank, folder, options, pipe):
                 local.view(torch.int16).copy_(cut(whole(number, shape, turn * 8 + way), 0, rank, ranks))
             dist.barrier()
             begin = time.perf_counter()
-            got = ways[name]()
+            got, part, parts = ways[name]()
             took = torch.tensor([time.perf_counter() - begin])
             dist.all_reduce(took, dist.ReduceOp.MAX)
-            for number, (part, (_, shape, d)) in enumerate(zip(got or [], tensors)):
-                right = cut(whole(number, shape, turn * 8 + way), d, rank, half)
-                assert torch.equal(part.view(torch.int16), right), (name, number)
+            for number, (local, (_, shape, d)) in enumerate(zip(got, tensors)):
+                right = cut(whole(number, shape, turn * 8 + way), d, part, parts)
+                assert torch.equal(local.view(torch.int16), right), (name, number)
             if turn:  # the first one warms up
                 times[name].append(took.item() * 1e3)
     if rank == 0:

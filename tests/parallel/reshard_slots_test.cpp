@@ -6,10 +6,11 @@
 // all of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <random>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/reshard/part.h"
