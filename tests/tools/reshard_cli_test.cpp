@@ -42,7 +42,7 @@ TEST_F(ReshardCli, TakesLinksFromATopology) {
   folder.write("m.xml", test::kMesh);
   folder.write("none.xml", R"(<system version="1"><cpu numaid="0"/></system>)");
   ASSERT_EQ(tutti("reshard estimate a.json b.json --per-host 2 --topology m.xml"), 0) << err;
-  EXPECT_CONTAINS(out, "s, at 400 Gbit/s in each direction");  // of two ports
+  EXPECT_CONTAINS(out, "s, at 384 Gbit/s in each direction");  // two ports, behind PCI 4.0 x16
   ASSERT_EQ(tutti("reshard estimate a.json b.json --topology m.xml"), 0) << err;
   EXPECT_CONTAINS(out, "on 1 host;");  // of four GPUs
   ASSERT_EQ(tutti("reshard estimate a.json b.json --per-host 2 --gbits 1 --topology m.xml"), 0);
