@@ -42,4 +42,4 @@ def test_a_server_gets_a_trainers_weights(tmp_path):
     assert [job.returncode for job in jobs] == [0, 0], trainer + server
     losses = [float(loss) for loss in re.findall(r"serves version \d+: loss ([0-9.]+)", server)]
     assert len(losses) == 30
-    assert losses[0] > 0.1 and losses[-1] < 0.05, losses
+    assert losses[-1] < min(losses[0], 0.01), losses  # the first server's version may be a good one already
