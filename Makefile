@@ -44,7 +44,7 @@ help:
 	@echo "make test-ssh      tutti run over ssh, between network namespaces (installs openssh-server; needs root)"
 	@echo "make test-asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make test-tsan     the tests under ThreadSanitizer"
-	@echo "make fuzz          each parser of topologies and logs under libFuzzer for FUZZ_SECONDS=60 (needs clang)"
+	@echo "make fuzz          each parser of what others wrote under libFuzzer for FUZZ_SECONDS=60"
 	@echo "make bench         micro-benchmarks of the inner loops"
 	@echo "make compare       Tutti beside Open MPI, MPICH, Intel MPI and Gloo (downloads the newest MPIs: 150 MB, 0.4 GB on disk)"
 	@echo "make compare-inference  all_reduce from PyTorch beside vLLM's and DeepSpeed's shared memory and gloo (7 GB)"
@@ -225,14 +225,15 @@ test-tsan: test-packages build-tsan/build.ninja
 FUZZ_SECONDS ?= 60
 FUZZ_SEEDS ?=
 fuzz: packages
+	@cmake/packages.sh fuzz
 	@cmake --preset fuzz >/dev/null
 	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_targets
 	@mkdir -p build-fuzz/found
 	@for target in $$(ls build-fuzz/tests/fuzz_* | grep -v fuzz_mutants); do \
-	  mkdir -p build-fuzz/corpus/$$(basename $$target); \
-	  ASAN_OPTIONS=detect_leaks=0 $$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -verbosity=0 \
-	    -print_final_stats=1 -rss_limit_mb=2048 -artifact_prefix=build-fuzz/found/ \
-	    build-fuzz/corpus/$$(basename $$target) $(FUZZ_SEEDS) || exit; \
+	  corpus=build-fuzz/corpus/$$(basename $$target); mkdir -p $$corpus; \
+	  ASAN_OPTIONS=detect_leaks=0 TUTTI_FUZZ_SEEDS=$$corpus $$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 \
+	    -verbosity=0 -print_final_stats=1 -rss_limit_mb=2048 -artifact_prefix=build-fuzz/found/ \
+	    $$corpus $(FUZZ_SEEDS) || exit; \
 	done
 
 bench: packages build/build.ninja

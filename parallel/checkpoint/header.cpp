@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -82,6 +83,14 @@ std::size_t count_of(const json& value) {
     refuse("its header has something else than a whole number from 0 on as a count");
   }
   return value;
+}
+
+int rank_of(const json& value) {
+  const std::size_t number = count_of(value);
+  if (number > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+    refuse(fmt::format("its header has {} as a number of a rank", number));
+  }
+  return static_cast<int>(number);
 }
 
 std::vector<std::size_t> counts_of(const json& values) {
@@ -191,7 +200,12 @@ Tensors tensors_of(const json& header, const json* pieces, std::span<const std::
   };
   if (pieces != nullptr) {
     if (pieces->size() + 1 != tensors.size()) refuse("its header contradicts itself");
-    for (const json& piece : *pieces) add(piece.at("name"), &piece);
+    std::set<std::string> seen;
+    for (const json& piece : *pieces) {
+      const std::string name = piece.at("name");
+      if (name == kChecksums || !seen.insert(name).second) refuse("its header contradicts itself");
+      add(name, &piece);
+    }
   } else {
     for (const auto& [place, name] : tensors) {
       if (name != kChecksums) add(name, nullptr);
@@ -208,9 +222,9 @@ Header read(std::string_view text, std::span<const std::byte> data) {
   if (const auto metadata = header.find(kMetadata); metadata != header.end()) {
     if (const auto own = metadata->find("tutti"); own != metadata->end()) {
       of_tutti = parsed(own->get<std::string>());
-      if (of_tutti.at("version").get<int>() != kVersion) {
+      if (of_tutti.at("version") != kVersion) {
         refuse(fmt::format("written by another version of Tutti (format {}, this one reads {})",
-                           of_tutti.at("version").get<int>(), kVersion));
+                           of_tutti.at("version").dump(), kVersion));
       }
       result.has_notes = true;
     } else {
@@ -221,11 +235,12 @@ Header read(std::string_view text, std::span<const std::byte> data) {
   result.parts = std::move(tensors.parts);
   result.others = std::move(tensors.others);
   if (result.has_notes) {
-    result.notes = {.id = of_tutti.at("id"),
-                    .step = of_tutti.at("step"),
-                    .rank = of_tutti.at("rank"),
-                    .ranks = of_tutti.at("ranks"),
+    result.notes = {.id = count_of(of_tutti.at("id")),
+                    .step = count_of(of_tutti.at("step")),
+                    .rank = rank_of(of_tutti.at("rank")),
+                    .ranks = rank_of(of_tutti.at("ranks")),
                     .texts = of_tutti.at("texts")};
+    if (result.notes.rank >= result.notes.ranks) refuse("its header contradicts itself");
     const auto sums = header.find(kChecksums);
     if (sums == header.end()) refuse("it has no checksums");
     const Place place = place_of(kChecksums, *sums, data.size());

@@ -29,6 +29,16 @@ constexpr std::array<std::pair<std::string_view, DataType>, kDataTypes> kFileTyp
      {"F8_E4M3", DataType::float8_e4m3},
      {"F8_E5M2", DataType::float8_e5m2}}};
 
+/// JSON's numbers may also be negative, or fractions.
+std::vector<std::uint64_t> counts_in(const nlohmann::json& values, std::size_t most) {
+  std::vector<std::uint64_t> counts;
+  for (const nlohmann::json& value : values) {
+    if (!value.is_number_unsigned() || counts.size() == most) return {};
+    counts.push_back(value);
+  }
+  return counts;
+}
+
 [[noreturn]] void refuse_file(const std::string& path, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", path, why));
 }
@@ -65,11 +75,15 @@ void add_from_file(Layout& layout, int rank, const std::string& path) {
                                           &std::pair<std::string_view, DataType>::first);
       if (type == kFileTypes.end())
         refuse_file(path, fmt::format("tensor '{}' has a type that Tutti does not have", name));
-      const Tensor tensor{name, type->second, entry.at("shape").get<std::vector<std::uint64_t>>()};
-      const auto place = entry.at("data_offsets").get<std::array<std::uint64_t, 2>>();
+      const nlohmann::json& shape = entry.at("shape");
+      const Tensor tensor{name, type->second, counts_in(shape, kMostDimensions)};
+      const auto place = counts_in(entry.at("data_offsets"), 2);
       std::uint64_t room = size / size_of(tensor.type);
       for (const std::uint64_t n : tensor.shape) room = n == 0 ? room : room / n;
-      if (place[0] > place[1] || place[1] > size || (room == 0 && tensor.elements() != 0) ||
+      // Where it has elements, they all have room, so their number is one.
+      const bool fits = room > 0 || std::ranges::count(tensor.shape, 0U) > 0;
+      if (!shape.is_array() || tensor.shape.size() != shape.size() || place.size() != 2 ||
+          place[0] > place[1] || place[1] > size || !fits ||
           place[1] - place[0] != tensor.elements() * size_of(tensor.type)) {
         refuse_file(path, fmt::format("tensor '{}' does not lie where it says", name));
       }

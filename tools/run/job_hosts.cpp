@@ -26,6 +26,7 @@ namespace {
 
 constexpr int kMostSlots = 100'000;
 constexpr std::size_t kMostNodes = 100'000;
+constexpr int kMostRanges = 8;                             // in brackets, in a node's name
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;  // of a file
 constexpr std::size_t kLongestName = 320;  // DNS has names of 253, users have names, too
 
@@ -88,6 +89,9 @@ void add_host(std::vector<JobHost>& hosts, JobHost host) {
     hosts.push_back(std::move(host));
   } else {
     found->slots = std::max(found->slots, 1) + std::max(host.slots, 1);
+    if (found->slots > kMostSlots) {
+      refuse_hosts(fmt::format("host {} is to take more than {} ranks", host.name, kMostSlots));
+    }
   }
 }
 
@@ -120,7 +124,10 @@ void expand_nodes(std::vector<std::string>& nodes, const std::string& text) {
   const std::size_t open = text.find('['), close = text.find(']', std::min(open, text.size()));
   if (open == std::string::npos) return nodes.push_back(text);
   const auto refuse = [&] { refuse_hosts(fmt::format("'{}' is no list of nodes", text)); };
-  if (close == std::string::npos) refuse();
+  // Each has a number at least, so the names bound the work.
+  if (close == std::string::npos || close == open + 1 ||
+      std::ranges::count(text, '[') > kMostRanges)
+    refuse();
   std::istringstream ranges(text.substr(open + 1, close - open - 1));
   for (std::string range; std::getline(ranges, range, ',');) {
     const std::string first = range.substr(0, range.find('-'));

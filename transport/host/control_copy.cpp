@@ -7,10 +7,10 @@
 namespace tutti {
 namespace {
 
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+/// Unsigned, as are ages: whatever was said, a difference is a number.
+std::uint64_t now_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count());
 }
 
 class Writer {
@@ -23,7 +23,7 @@ class Writer {
     const auto said = remark.read();
     word(said ? 1 : 0);
     if (!said) return;
-    word(timed ? static_cast<std::uint64_t>(now_ns()) - said->number : said->number);
+    word(timed ? now_ns() - said->number : said->number);
     word(said->text.size());
     const auto* p = reinterpret_cast<const std::byte*>(said->text.data());
     bytes_.insert(bytes_.end(), p, p + said->text.size());
@@ -63,8 +63,7 @@ class Reader {
     }
     const std::string_view text(reinterpret_cast<const char*>(bytes_.data()), length);
     bytes_ = bytes_.subspan(length);
-    if (to != nullptr)
-      to->say(timed ? static_cast<std::uint64_t>(now_ns()) - number : number, text);
+    if (to != nullptr) to->say(timed ? now_ns() - number : number, text);
   }
   bool right() const { return right_; }
   bool at_end() const { return right_ && bytes_.empty(); }
@@ -118,11 +117,11 @@ bool read(std::span<const std::byte> bytes, ControlBlock* to) {
   Reader in(bytes);
   const std::uint64_t progress = in.word();
   const auto waits_for = static_cast<std::uint32_t>(in.count(UINT32_MAX));
-  const auto age = static_cast<std::int64_t>(in.word());
+  const std::uint64_t age = in.word();
   if (to != nullptr) {
     to->progress.store(progress, kRelaxed);
     to->waits_for.store(waits_for, kRelaxed);
-    to->waited_at.store(now_ns() - age, kRelaxed);
+    to->waited_at.store(static_cast<std::int64_t>(now_ns() - age), kRelaxed);
   }
   for (std::size_t s = 0; s < ControlBlock::kSeries; ++s) {
     read(in, to == nullptr ? nullptr : &to->records[s]);
@@ -150,7 +149,7 @@ std::vector<std::byte> control_to_bytes(const ControlBlock& from) {
   Writer out;
   out.word(from.progress.load(kRelaxed));
   out.word(from.waits_for.load(kRelaxed));
-  out.word(static_cast<std::uint64_t>(now_ns() - from.waited_at.load(kRelaxed)));
+  out.word(now_ns() - static_cast<std::uint64_t>(from.waited_at.load(kRelaxed)));
   for (const OperationRecords& records : from.records) write(out, records);
   const std::uint64_t uneven = from.uneven.sequence.load(std::memory_order_acquire);
   out.word(uneven);
