@@ -224,7 +224,7 @@ std::string key_of(const Launcher& launcher, const Placement& placement, unsigne
 /// What rank 0 says of its program in the launcher's store. PMI takes lines of 1,024 characters.
 std::string program_for(const Launcher& launcher) {
   return to_text(program_of(::getpid()),
-                 launcher.store == Store::torch ? Extent::all : Extent::without_variables);
+                 launcher.store == Store::torch ? Detail::all : Detail::without_variables);
 }
 
 }  // namespace

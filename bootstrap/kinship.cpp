@@ -159,8 +159,8 @@ Likeness likeness(const Program& a, const Program& b) {
   return {common, a.file == b.file ? 1 : 0, -words_apart, -static_cast<long>(apart.size())};
 }
 
-std::string to_text(const Program& program, Extent extent) {
-  const std::size_t most = extent == Extent::all ? kMostVariables : 0;
+std::string to_text(const Program& program, Detail detail) {
+  const std::size_t most = detail == Detail::all ? kMostVariables : 0;
   const std::size_t words = std::min(program.words.size(), kMostWords);
   std::vector<std::uint32_t> numbers{program.file, static_cast<std::uint32_t>(words)};
   numbers.insert(numbers.end(), program.words.begin(),
@@ -219,10 +219,10 @@ std::string why_another_program(const Launcher& launcher, const Program& zero) {
   const Own own(launcher);
   if (&launcher != &kPlainTorchrun && started_by_launcher(own.self, own.marks)) return "";
   wait_until_old({own.self.pid});
-  const Extent extent = zero.variables.empty() ? Extent::without_variables : Extent::all;
+  const Detail detail = zero.variables.empty() ? Detail::without_variables : Detail::all;
   // As it would travel: the lists may be cut.
   const auto like_zero = [&](const Program& program) {
-    return likeness(program_from_text(to_text(program, extent)), zero);
+    return likeness(program_from_text(to_text(program, detail)), zero);
   };
   for (const Candidate& one :
        namesakes(own.self, own.marks, own.starter, processes_and_environments())) {

@@ -30,8 +30,8 @@ Program program_of(pid_t pid);
 /// As it travels to other hosts: hexadecimal digits, at most 2,600, or 300 without the variables,
 /// for stores that take short texts only. And back: throws Error(invalid_argument) for what is
 /// none.
-enum class Extent : std::uint8_t { all, without_variables };
-std::string to_text(const Program& program, Extent extent = Extent::all);
+enum class Detail : std::uint8_t { all, without_variables };
+std::string to_text(const Program& program, Detail detail = Detail::all);
 Program program_from_text(std::string_view text);
 /// How much two have in common, the most important first; more is more.
 using Likeness = std::array<long, 4>;

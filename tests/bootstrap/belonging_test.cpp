@@ -231,7 +231,7 @@ TEST(Kinship, AProgramTravels) {
   EXPECT_FALSE(own.variables.empty());
   const std::string text = to_text(own);
   EXPECT_LE(text.size(), 2600U);
-  const std::string shorter = to_text(own, Extent::without_variables);
+  const std::string shorter = to_text(own, Detail::without_variables);
   EXPECT_LE(shorter.size(), 300U);
   EXPECT_EQ(program_from_text(shorter).words, own.words);
   EXPECT_TRUE(program_from_text(shorter).variables.empty());
