@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -124,6 +125,38 @@ TEST(IdFile, AnErrorSaysWhoHasWrittenWhatWasNotTaken) {
       EXPECT_NE(what.find(part), std::string::npos) << what;
     }
   }
+}
+
+TEST(IdFile, IsItsUsersAlone) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("id"), link = folder.path("link");
+  const UniqueId id = make_unique_id();
+  const mode_t before = ::umask(0);
+  write_id_file(path, id, launch_now());
+  ::umask(before);
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600));
+  EXPECT_EQ(read_id_file(path, 1, launch_now(), 2s), id);
+  const auto expect_refused = [&](const std::string& how) {
+    try {
+      read_id_file(path, 1, launch_now(), 100ms);
+      ADD_FAILURE() << how;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::system) << how;
+      EXPECT_NE(std::string(error.what()).find("cannot be trusted"), std::string::npos)
+          << error.what();
+    }
+  };
+  for (const mode_t mode : {0644, 0660, 0602}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    expect_refused(fmt::format("mode {:o}", mode));
+  }
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  // A link may lead to what somebody else chooses.
+  ASSERT_EQ(::symlink(path.c_str(), link.c_str()), 0);
+  EXPECT_THROW(read_id_file(link, 1, launch_now(), 100ms), Error);
+  if (::geteuid() != 0) return;
+  ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
+  expect_refused("of another user");
 }
 
 /// Where rank 0 of such a job leaves its id; without the number of the communicator.
