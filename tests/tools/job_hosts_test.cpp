@@ -103,6 +103,26 @@ TEST(JobHosts, AFileThatIsNoListIsRefusedInAFewWords) {
   }
 }
 
+TEST(JobHosts, AHostThatIsNamedTooOftenIsRefused) {
+  // More ranks than an int counts.
+  std::string text;
+  for (int i = 0; i < 30'000; ++i) text += "n:100000\n";
+  const TemporaryFolder folder;
+  folder.write("hosts", text);
+  EXPECT_THROW(hosts_in_file(folder.path("hosts")), Error);
+}
+
+TEST(JobHosts, SlurmsBracketsHaveANumberEachAndAreAFew) {
+  for (const std::string& list : {std::string("n[0-999999998][]"), std::string("n[]"), "n" + [] {
+                                    std::string all;
+                                    for (int i = 0; i < 100'000; ++i) all += "[1]";
+                                    return all;
+                                  }()}) {
+    EXPECT_THROW(expand_node_list(list), Error);
+  }
+  EXPECT_EQ(expand_node_list("n[1][2][3][4][5][6][7][8]"), std::vector<std::string>{"n12345678"});
+}
+
 TEST(JobHosts, SlurmsBracketsExpand) {
   const auto nodes = [](const char* list) {
     return fmt::format("{}", fmt::join(expand_node_list(list), " "));
