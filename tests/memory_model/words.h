@@ -13,5 +13,8 @@ struct Words {
   Program (*program)();
 };
 const std::vector<Words>& words();
+std::vector<Words> words_of_links();   // words_links.cpp
+std::vector<Words> words_of_ranks();   // words_ranks.cpp
+std::vector<Words> words_of_memory();  // words_memory.cpp
 
 }  // namespace tutti::model
