@@ -221,19 +221,20 @@ test-tsan: test-packages build-tsan/build.ninja
 	@cmake --build --preset tsan -j $(JOBS)
 	@$(FIXED_MAP) ctest --preset tsan -j $(JOBS)
 
-# What they find lies in build-fuzz/found; FUZZ_SEEDS are folders of examples to begin with.
+# What they find lies in build-fuzz/found; FUZZ_SEEDS are folders of examples of topologies to begin with.
 FUZZ_SECONDS ?= 60
 FUZZ_SEEDS ?=
-fuzz: packages
+fuzz: build
 	@cmake/packages.sh fuzz
+	@tests/fuzz/libfuzzer.sh build build-fuzz/tests
 	@cmake --preset fuzz >/dev/null
 	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_targets
 	@mkdir -p build-fuzz/found
 	@for target in $$(ls build-fuzz/tests/fuzz_* | grep -v fuzz_mutants); do \
 	  corpus=build-fuzz/corpus/$$(basename $$target); mkdir -p $$corpus; \
-	  ASAN_OPTIONS=detect_leaks=0 TUTTI_FUZZ_SEEDS=$$corpus $$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 \
-	    -verbosity=0 -print_final_stats=1 -rss_limit_mb=2048 -artifact_prefix=build-fuzz/found/ \
-	    $$corpus $(FUZZ_SEEDS) || exit; \
+	  ASAN_OPTIONS=detect_leaks=0:detect_container_overflow=0 TUTTI_FUZZ_SEEDS=$$corpus \
+	    $$target -max_total_time=$(FUZZ_SECONDS) -timeout=10 -verbosity=0 -print_final_stats=1 -rss_limit_mb=2048 \
+	    -artifact_prefix=build-fuzz/found/ $$corpus $(FUZZ_SEEDS) || exit; \
 	done
 
 bench: packages build/build.ninja

@@ -1,6 +1,5 @@
-// The targets under libFuzzer: one program, of which each has a link by its name, fuzz_NAME. Where
-// TUTTI_FUZZ_SEEDS names a folder, the target's own seeds are written there first: it is the corpus
-// to begin with.
+// A target under libFuzzer (libfuzzer.sh). Where TUTTI_FUZZ_SEEDS names a folder, the target's own
+// seeds are written there first: it is the corpus to begin with.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -21,8 +20,7 @@ extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** argv) {
     if (program == "fuzz_" + std::string(one.name)) target = one;
   }
   if (target.run == nullptr) {
-    std::fprintf(stderr, "%s is no target: call it by one of the names fuzz_NAME\n",
-                 program.c_str());
+    std::fprintf(stderr, "%s is no target: its name has to be fuzz_TARGET\n", program.c_str());
     std::exit(2);
   }
   const char* const folder = std::getenv("TUTTI_FUZZ_SEEDS");
