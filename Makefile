@@ -22,7 +22,7 @@ WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-long test-python wheels wheels-again wheel-arm fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-mpi test-ptx test-ssh test-asan test-tsan bench compare compare-inference docs format check-format \
-        install deb test-deb clean packages test-packages wheel-tools gpu-bundle site check-site
+        install deb test-deb abi clean packages test-packages wheel-tools gpu-bundle site check-site
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES); builds nothing else"
@@ -53,6 +53,7 @@ help:
 	@echo "make install       into PREFIX (default /usr/local)"
 	@echo "make deb           the Debian packages, in build/deb (docs/packages.md)"
 	@echo "make test-deb      tries them in a clean Debian 12 (downloads 250 MB of packages; needs root)"
+	@echo "make abi           write tests/install/abi.txt: what compiled programs take for granted of the libraries"
 	@echo "make docs          write docs/settings.md from the table of settings, and the numbers of docs/reading.md"
 	@echo "make site          the documentation as a site, in build/site/html (downloads Sphinx: 30 MB)"
 	@echo "make check-site    the same, with every link tried, and each page looked at in Chromium (installed where it can be: 400 MB)"
@@ -261,7 +262,7 @@ compare:
 # A build of its own, of the tracked files; with the Python package where its environment can be made.
 deb:
 	@cmake/packages.sh build test deb
-	@python=; if tests/bindings/python/environment.sh build/venv; then python=$(CURDIR)/build/venv; fi; \
+	@python=; if PATH=/usr/bin:$$PATH tests/bindings/python/environment.sh build/venv-deb; then python=$(CURDIR)/build/venv-deb; fi; \
 	  TUTTI_PYTHON=$$python JOBS=$(JOBS) packaging/deb.sh build/deb
 
 test-deb:
@@ -272,6 +273,10 @@ docs: packages build/build.ninja
 	@cmake --build --preset release -j $(JOBS) --target tutti_command tutti-settings
 	build/bin/tutti settings --markdown > docs/settings.md
 	@cmake -DROOT=$(CURDIR) -DWRITE=ON -P tests/docs/reading.cmake
+
+abi: packages build/build.ninja
+	@cmake --build --preset release -j $(JOBS) --target tutti tutti_c
+	@python3 -B tests/install/abi.py $(CURDIR) c++ nm build/lib/libtutti.so build/lib/libtutti_c.so --write
 
 # From docs/, README and the public headers; with the Python reference where the package was built. A minute or two.
 SITE_PYTHON = build/venv-site/bin/python

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Makes the Debian packages of this source tree, in OUT: `make deb`. Usage: deb.sh OUT
 # With the CUDA modules where nvcc is, unless TUTTI_CUDA=OFF; with the Python package where TUTTI_PYTHON names an environment that
-# has nanobind (tests/bindings/python/environment.sh makes one). The build is one of its own: 5 minutes on two cores.
+# has nanobind (tests/bindings/python/environment.sh makes one). The build is one of its own: 10 minutes on two cores.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd)
+rm -f "$out"/*.deb "$out"/*.changes "$out"/*.buildinfo  # of another version, perhaps
 
 profiles=
 if [ "${TUTTI_CUDA:-}" != OFF ] && { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }; then

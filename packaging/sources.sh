@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 version=$(sed -n 's/^project(tutti VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
 cd "$root"
-if [ -d .git ]; then
+if [ -e .git ]; then
   files=$(git ls-files)
   time=@$(git log -1 --format=%ct)
 else

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Tries the Debian packages of FOLDER as a new user would, in a clean Debian 12: `make test-deb`. Installs them;
-# adds and compares numbers with ranks of this host and of four hosts (namespaces with an sshd each); compiles a program by
-# pkg-config and by CMake; imports the Python package; reads a manual page; installs once more; removes, and finds nothing left.
+# Tries the Debian packages of FOLDER as a new user would, in a clean Debian 12: `make test-deb`. Adds and compares numbers with
+# ranks of this host, and of four hosts (namespaces with an sshd each); compiles programs by pkg-config and by CMake with the
+# packages for that alone; imports the Python package; reads a manual page; removes all, and finds nothing left; upgrades.
 # Usage: try.sh FOLDER. Needs root, mmdebstrap and iproute2; downloads about 250 MB of Debian packages.
 set -eu
 
@@ -26,6 +26,11 @@ trap 'exit 130' INT TERM
 
 say() { printf '\n== %s\n' "$*"; }
 inside() { chroot "$clean" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "$@"; }
+# install WORD...: packages of Debian's, and files of /packages as ./NAME_*.deb; these are what the shell there finds.
+install() {
+  inside sh -c "cd /packages && apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends $* >/root/log 2>&1 ||
+    { cat /root/log; exit 1; }"
+}
 
 say "a clean Debian 12, with an sshd as clusters have it"
 mmdebstrap --quiet --variant=minbase --include=openssh-server,openssh-client,iproute2 bookworm "$clean"
@@ -33,11 +38,14 @@ mount -t proc proc "$clean/proc"
 mount -t devpts devpts "$clean/dev/pts"
 mkdir -p "$clean/dev/shm" "$clean/run/sshd" "$clean/root/.ssh" "$clean/packages"
 mount -t tmpfs tmpfs "$clean/dev/shm"
-cp "$folder"/*.deb "$clean/packages/"
+for deb in "$folder"/*.deb; do
+  case $deb in *-dbgsym_*) ;; *) cp "$deb" "$clean/packages/" ;; esac
+done
+packages=$(for deb in "$clean"/packages/*.deb; do dpkg-deb --field "$deb" Package; done)
 inside ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
 cp "$clean/root/.ssh/id_ed25519.pub" "$clean/root/.ssh/authorized_keys"
 echo 'StrictHostKeyChecking accept-new' >"$clean/root/.ssh/config"
-before=$(inside dpkg-query -W -f '${binary:Package}\n')
+inside apt-get -qq update
 
 ip link add "$name" type bridge
 ip link set "$name" up
@@ -54,7 +62,7 @@ done
 begin=$(date +%s%N)
 since() { echo "$((($(date +%s%N) - begin) / 1000000)) ms since the first command"; }
 say 'apt install ./tutti_*.deb ./libtutti0.1_*.deb'
-inside sh -c 'cd /packages && apt-get -qq install --yes --no-install-recommends ./tutti_*.deb ./libtutti0.1_*.deb >/dev/null'
+install './tutti_*.deb' './libtutti0.1_*.deb'
 since
 say 'tutti run -n 4 all_reduce_perf -b 8 -e 1M -f 32'
 inside tutti run -n 4 all_reduce_perf -b 8 -e 1M -f 32
@@ -63,11 +71,28 @@ say 'tutti run -H 10.71.0.1,... all_reduce_perf -b 8 -e 1M -f 32'
 ip netns exec "$name-1" chroot "$clean" tutti run -H 10.71.0.1,10.71.0.2,10.71.0.3,10.71.0.4 all_reduce_perf -b 8 -e 1M -f 32
 since
 
+say "programs in C and C++, with the packages for that alone"
+install './libtutti-dev_*.deb' './libtutti-c1_*.deb' './tutti-nccl_*.deb' g++ cmake make pkg-config
+cp "$root/examples/hello.cpp" "$root/examples/sum.c" "$clean/root/"
+inside sh -c 'cd /root && g++ -std=c++20 hello.cpp -o hello $(pkg-config --cflags --libs tutti) && tutti run -n 3 ./hello'
+inside sh -c 'cd /root && gcc -std=c11 sum.c -o sum $(pkg-config --cflags --libs tutti_c) && tutti run -n 3 ./sum'
+inside sh -c 'mkdir -p /root/project && cd /root/project && mv ../hello.cpp . && cat >CMakeLists.txt && cmake -S . -B build >/dev/null && cmake --build build >/dev/null && tutti run -n 3 build/hello' <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(first LANGUAGES CXX)
+find_package(tutti REQUIRED)
+add_executable(hello hello.cpp)
+target_link_libraries(hello PRIVATE tutti::tutti tutti::parallel)
+CMAKE
+
 say "the other packages"
-inside sh -c 'cd /packages && apt-get -qq install --yes --no-install-recommends ./*.deb g++ cmake make pkg-config man-db >/dev/null'
+install './*.deb' man-db
 inside tutti doctor >/dev/null
-for tool in $(inside sh -c 'ls /usr/libexec/tutti' | sed -n 's/^tutti-//p'); do inside tutti "$tool" --help >/dev/null; done
+for tool in $(inside sh -c 'ls /usr/libexec/tutti' | sed -n 's/^tutti-//p'); do
+  inside tutti "$tool" --help >/dev/null
+  inside man -w "tutti-$tool" >/dev/null
+done
 inside man -P cat tutti-run | grep -q hostfile
+inside tutti run --windows -n 2 all_reduce_perf -b 8 -e 64K -f 8 >/dev/null
 if [ -e "$clean/usr/lib/python3/dist-packages/tutti" ]; then
   inside tutti run -n 3 python3 -c '
 import numpy, tutti
@@ -76,23 +101,33 @@ x = numpy.full(5, c.rank + 1.0)
 c.all_reduce(x)
 assert (x == 6).all(), x'
 fi
-cp "$root/examples/hello.cpp" "$clean/root/"
-inside sh -c 'cd /root && g++ -std=c++20 hello.cpp -o hello $(pkg-config --cflags --libs tutti) && tutti run -n 3 ./hello'
-cp "$root/examples/sum.c" "$clean/root/"
-inside sh -c 'cd /root && gcc -std=c11 sum.c -o sum $(pkg-config --cflags --libs tutti_c) && tutti run -n 3 ./sum'
-inside sh -c 'mkdir -p /root/project && cd /root/project && mv ../hello.cpp . && cat >CMakeLists.txt && cmake -S . -B build >/dev/null && cmake --build build >/dev/null && tutti run -n 3 build/hello' <<'CMAKE'
-cmake_minimum_required(VERSION 3.25)
-project(first LANGUAGES CXX)
-find_package(tutti REQUIRED)
-add_executable(hello hello.cpp)
-target_link_libraries(hello PRIVATE tutti::tutti)
-CMAKE
 
-say "once more over itself, then away"
-packages=$(inside sh -c 'cd /packages && for deb in *.deb; do dpkg-deb --field "$deb" Package; done')
-inside sh -c 'cd /packages && apt-get -qq install --yes --reinstall ./*.deb >/dev/null'
-# shellcheck disable=SC2086
-inside apt-get -qq purge --yes $packages >/dev/null
-left=$(inside sh -c 'ls -d /usr/lib/*/tutti /usr/lib/*/libtutti* /usr/include/tutti /usr/libexec/tutti /usr/lib/python3/dist-packages/tutti* /dev/shm/* 2>/dev/null' || true)
-[ -z "$left" ] || { echo "left behind: $left"; exit 1; }
+# away: removes every package; nothing of that name is left, and no shared memory.
+away() {
+  # shellcheck disable=SC2086
+  inside apt-get -qq purge --yes $packages >/dev/null
+  left=$(inside find / -xdev -iname '*tutti*' -not -path '/packages/*'; inside find /dev/shm -type f)
+  [ -z "$left" ] || { echo "left behind: $left"; exit 1; }
+}
+say "away"
+away
+
+say "an upgrade: the same packages with an older number, then these"
+older=$work/older
+for deb in "$clean"/packages/*.deb; do
+  dpkg-deb --raw-extract "$deb" "$older"
+  version=$(dpkg-deb --field "$deb" Version)
+  sed -i "s/^Version: .*/Version: $version~old/; s/(= $version)/(= $version~old)/g" "$older/DEBIAN/control"
+  dpkg-deb -Znone --build "$older" "$clean/packages/older-$(basename "$deb")" >/dev/null
+  rm -r "$older"
+done
+install './older-*.deb'
+[ "$(inside dpkg-query --show --showformat '${Version}' tutti)" = "$version~old" ]
+rm "$clean"/packages/older-*.deb
+install './*.deb'
+for package in $packages; do
+  [ "$(inside dpkg-query --show --showformat '${Version}' "$package")" = "$version" ]
+done
+inside tutti run -n 2 all_reduce_perf -b 8 -e 64K -f 8 >/dev/null
+away
 say "all is well"
