@@ -10,9 +10,9 @@ inner=$(mktemp -d)
 trap 'rm -r "$inner"' EXIT
 mkdir -p "$folder"
 
-# page PROGRAM: its first line of help says what it does.
+# page PROGRAM: its first line of help says what it does, perhaps after its name.
 page() {
-  summary=$("$1" --help | sed -n '/[^ ]/ {s/[.:;] .*//; s/[.]$//; p; q}')
+  summary=$("$1" --help | sed -n '/[^ ]/ {s/^[A-Za-z_]*: //; s/[.:;] .*//; s/[.]$//; p; q}')
   help2man --no-info --version-string="$version" --name="$summary" --manual=Tutti --source="Tutti $version" \
     --output="$folder/$(basename "$1").1" "$1"
 }
