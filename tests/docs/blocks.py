@@ -5,7 +5,8 @@ that was installed from the build, by the variables that the tutorial sets. A bl
 fenced. A comment of HTML before it says what it is:
 
     <!-- run -->             commands. This is also what an indented block without a comment is
-    <!-- needs: X -->        commands that run where X is: root, python, torch, nccl (Tutti's), or a program in the path
+    <!-- needs: X -->        commands that run where X is: root, python, torch, nccl (Tutti's), mpich
+                             (its headers), or a program in the path
     <!-- fails: N -->        commands that end with status N
     <!-- file: NAME -->      a program, written to that file; commands that follow compile or run it
     <!-- compiles: LIBRARY -->   a part of a program in C++: it is compiled against that library, and not linked
@@ -91,6 +92,8 @@ class Runner:
             return bool(self.python)
         if need == "torch":
             return bool(self.python) and self.shell("python -c 'import torch'").returncode == 0
+        if need == "mpich":
+            return self.shell("echo '#include <mpi.h>' | mpicc.mpich -E -").returncode == 0
         return shutil.which(need, path=self.environment["PATH"]) is not None
 
     def shell(self, text):
