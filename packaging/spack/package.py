@@ -1,4 +1,8 @@
-"""Tutti for Spack: copy it to a repository's packages/tutti/, or `spack repo add` one that has it."""
+"""Tutti for Spack 1.0 and newer: copy it to packages/tutti/ of a repository of yours (`spack repo create`), and say in `git`
+where the sources are."""
+
+from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
+from spack_repo.builtin.build_systems.cuda import CudaPackage
 
 from spack.package import *
 
@@ -6,6 +10,8 @@ from spack.package import *
 class Tutti(CMakePackage, CudaPackage):
     """Collective communication whose plans are data, and are proved before they run: all-reduce, all-gather,
     all-to-all, point-to-point and the rest over shared memory, TCP, RDMA verbs and UCX, for CPUs and GPUs."""
+
+    git = "https://tutti.invalid/tutti.git"
 
     license("Apache-2.0")
 
@@ -39,6 +45,7 @@ class Tutti(CMakePackage, CudaPackage):
         args = [
             self.define("TUTTI_BUILD_TESTS", False),
             self.define("TUTTI_LABORATORY", False),
+            self.define("TUTTI_WERROR", False),
             self.define_from_variant("TUTTI_NCCL", "nccl"),
             self.define_from_variant("TUTTI_CUDA", "cuda"),
         ]
