@@ -44,6 +44,7 @@ class Tutti(CMakePackage, CudaPackage):
     def cmake_args(self):
         args = [
             self.define("TUTTI_BUILD_TESTS", False),
+            self.define("TUTTI_EXAMPLES", False),
             self.define("TUTTI_LABORATORY", False),
             self.define("TUTTI_WERROR", False),
             self.define_from_variant("TUTTI_NCCL", "nccl"),
