@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the Debian packages of this source tree, in OUT: `make deb`. Usage: deb.sh OUT
 # With the CUDA modules where nvcc is, unless TUTTI_CUDA=OFF; with the Python package where TUTTI_PYTHON names an environment that
-# has nanobind (tests/bindings/python/environment.sh makes one). The build is one of its own: 10 minutes on two cores.
+# has nanobind (tests/bindings/python/environment.sh makes one). The build is one of its own: 20 minutes on two cores.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
