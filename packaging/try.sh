@@ -18,7 +18,7 @@ leave() {
     ip netns del "$name-$host" 2>/dev/null || true
   done
   ip link del "$name" 2>/dev/null || true
-  for mounted in dev/shm dev/pts proc; do umount "$clean/$mounted" 2>/dev/null || true; done
+  for mounted in dev/shm dev/pts sys proc; do umount "$clean/$mounted" 2>/dev/null || true; done
   rm -rf --one-file-system "$work"
 }
 trap leave EXIT
@@ -35,6 +35,7 @@ install() {
 say "a clean Debian 12, with an sshd as clusters have it"
 mmdebstrap --quiet --variant=minbase --include=openssh-server,openssh-client,iproute2 bookworm "$clean"
 mount -t proc proc "$clean/proc"
+mount -t sysfs -o ro sysfs "$clean/sys"
 mount -t devpts devpts "$clean/dev/pts"
 mkdir -p "$clean/dev/shm" "$clean/run/sshd" "$clean/root/.ssh" "$clean/packages"
 mount -t tmpfs tmpfs "$clean/dev/shm"
@@ -106,7 +107,7 @@ fi
 away() {
   # shellcheck disable=SC2086
   inside apt-get -qq purge --yes $packages >/dev/null
-  left=$(inside find / -xdev -iname '*tutti*' -not -path '/packages/*'; inside find /dev/shm -type f)
+  left=$(inside find / -xdev -iname '*tutti*' -not -path '/packages/*' -not -path '/var/cache/man/*'; inside find /dev/shm -type f)
   [ -z "$left" ] || { echo "left behind: $left"; exit 1; }
 }
 say "away"
