@@ -90,14 +90,14 @@ void Engine::tell(std::unique_lock<std::mutex>& lock) {
     }
     return;
   }
-  const bool looks = naps_;
+  const bool sleeps = thread_state_ == Thread::sleeps;
   lock.unlock();  // the thread takes it first
-  if (!looks) changed_.notify_one();
+  if (sleeps) changed_.notify_one();
   left_alone_ = Clock::now();  // after the thread had this core, perhaps
 }
 
 void Engine::hurry() {
-  hurries_ = true;
+  thread_state_ = Thread::hurries;
   changed_.notify_one();
 }
 
@@ -207,7 +207,7 @@ void Engine::drive_for(const Future::State& call, Deadline deadline) {
   for (const StartedCalls* member : members_) waiting += member->callers_->futures.load();
   const bool is_over = call.done.load(std::memory_order_acquire);
   if (!is_over || waiting > 1 || is_left_to_thread_) return hurry();
-  if (!naps_) changed_.notify_one();
+  if (thread_state_ == Thread::sleeps) changed_.notify_one();
   left_alone_ = Clock::now();
 }
 
@@ -217,18 +217,20 @@ void Engine::work(const std::stop_token& stop) {
   auto nap = kNap;
   while (!stop.stop_requested()) {
     const std::uint64_t before = claims_;
-    if (before >= kClaims && !hurries_) {
+    if (before >= kClaims && thread_state_ != Thread::hurries) {
       // It finds itself what they leave, so that start() needs no system call.
-      naps_ = true;
-      changed_.wait_for(lock, nap, [&] { return hurries_ || stop.stop_requested(); });
-      naps_ = false;
+      thread_state_ = Thread::naps;
+      changed_.wait_for(lock, nap,
+                        [&] { return thread_state_ != Thread::naps || stop.stop_requested(); });
       // Ever less often: whoever sleeps often takes more than its share of a core from others.
       nap = std::min(2 * nap, kLongestNap);
-      if (!hurries_ && (claims_ != before || is_driven_)) continue;
-      if (!hurries_ && has_work()) claims_ = 0;
+      if (thread_state_ == Thread::naps) {
+        if (claims_ != before || is_driven_) continue;
+        if (has_work()) claims_ = 0;
+      }
     }
     nap = kNap;
-    hurries_ = false;
+    thread_state_ = Thread::sleeps;
     if (is_driven_ || !has_work()) {
       if (!stop.stop_requested()) changed_.wait(lock);
       continue;

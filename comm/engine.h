@@ -1,7 +1,7 @@
-// The engine of a rank: it runs the started calls of the rank, on one thread at a time. A thread
-// that waits for a call drives the engine, so that nothing is handed over; where none does, the
-// engine's own thread. Communicators that were made of one another (split, shrink) share an engine,
-// so the communicators of a mesh of many dimensions do not need a thread each.
+// The progress engine of a rank: it runs the rank's started calls, on one thread at a time. A
+// thread that waits for a call drives the engine, so that nothing is handed over; where none does,
+// the engine's own thread. Communicators that were made of one another (split, shrink) share an
+// engine, so the communicators of a mesh of many dimensions do not need a thread each.
 //
 // It is a JobSource (job.h): the jobs of one communicator are its series of calls (series.h), and
 // the jobs of all communicators run side by side. A thread that starts a call while the engine's
@@ -74,10 +74,15 @@ class Engine final : public std::enable_shared_from_this<Engine>, JobSource {
   std::atomic<bool> more_{false};       // started, not taken yet
   std::vector<StartedCalls*> members_;  // those that have joined
   std::thread thread_;
-  std::stop_source stop_;             // of `thread_`
-  bool is_driven_ = false;            // now, by one thread
-  bool naps_ = false;                 // the engine's thread will look soon by itself
-  bool hurries_ = false;              // see hurry()
+  std::stop_source stop_;   // of `thread_`
+  bool is_driven_ = false;  // now, by one thread
+  /// What the engine's thread does while it does not drive.
+  enum class Thread : std::uint8_t {
+    sleeps,   // until `changed_`
+    naps,     // it looks soon by itself
+    hurries,  // see hurry()
+  };
+  Thread thread_state_ = Thread::sleeps;
   std::uint64_t claims_ = 0;          // how often in a row callers waited soon
   std::atomic<Deadline> left_alone_;  // since when no thread drives, or none did when it was told
   std::vector<Job*> pending_;         // this and the rest: of the thread that drives

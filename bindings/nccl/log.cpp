@@ -30,7 +30,6 @@ struct Log {
   std::mutex mutex;
   std::atomic<int> level{kUnread};
   std::FILE* file = nullptr;
-  bool started = false;
 };
 
 Log& log() {
@@ -97,6 +96,19 @@ bool is_known(std::string_view name) {
   return std::find(known.begin(), known.end(), name) != known.end();
 }
 
+void log_version_and_variables() {
+  write_log(LogLevel::version, fmt::format("NCCL version {}.{}.{} (Tutti {})", NCCL_MAJOR,
+                                           NCCL_MINOR, NCCL_PATCH, TUTTI_VERSION));
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    if (!name.starts_with("NCCL_")) continue;
+    write_log(LogLevel::info,
+              is_known(name) ? fmt::format("{} is set by the environment", text)
+                             : fmt::format("{} has no meaning for host memory; ignored", text));
+  }
+}
+
 }  // namespace
 
 std::span<const char* const> known_variables() {
@@ -142,24 +154,9 @@ void reset_log() {
 }
 
 void log_start() {
-  static std::once_flag announced;
-  std::call_once(announced, [] { log_release("NCCL's interface of Tutti " TUTTI_VERSION); });
-  if (!logs(LogLevel::version)) return;
-  {
-    const std::lock_guard lock(log().mutex);
-    if (log().started) return;
-    log().started = true;
-  }
-  write_log(LogLevel::version, fmt::format("NCCL version {}.{}.{} (Tutti {})", NCCL_MAJOR,
-                                           NCCL_MINOR, NCCL_PATCH, TUTTI_VERSION));
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const std::string_view name = text.substr(0, text.find('='));
-    if (!name.starts_with("NCCL_")) continue;
-    write_log(LogLevel::info,
-              is_known(name) ? fmt::format("{} is set by the environment", text)
-                             : fmt::format("{} has no meaning for host memory; ignored", text));
-  }
+  static std::once_flag released, listed;
+  std::call_once(released, [] { log_release("NCCL's interface of Tutti " TUTTI_VERSION); });
+  if (logs(LogLevel::version)) std::call_once(listed, log_version_and_variables);
 }
 
 }  // namespace tutti::nccl
