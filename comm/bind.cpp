@@ -84,8 +84,7 @@ void check_disjoint(const Call& call) {
   }
 }
 
-}  // namespace
-
+/// The buffers of a call as tables of blocks; `tables` owns the numbers that they point to.
 void bind_buffers(const Call& call, int rank, BlockTable& in, BlockTable& out, Tables& tables) {
   in.base = static_cast<std::byte*>(const_cast<void*>(call.in));
   out.base = static_cast<std::byte*>(call.out);
@@ -109,10 +108,23 @@ void bind_buffers(const Call& call, int rank, BlockTable& in, BlockTable& out, T
   out.offsets = tables.out_offsets;
 }
 
-std::size_t largest_block(const Call& call, const BlockTable& in, const BlockTable& out) {
-  std::size_t block = call.count;
-  for (const std::size_t c : in.counts) block = std::max(block, c);
-  for (const std::size_t c : out.counts) block = std::max(block, c);
+}  // namespace
+
+void bind_to_plan(BoundCall& b, const Call& call, int rank, const Geometry& geometry,
+                  const ReadyPlan& ready, Tables& tables) {
+  b.plan = &ready.plan;
+  b.type = call.type;
+  b.op = call.op;
+  b.windows = ready.path.windows;
+  b.tiles_by_lane = call.collective == Collective::all_to_all_v;
+  b.canonical = geometry.invariant && is_reduction(call.collective);
+  bind_buffers(call, rank, b.in, b.out, tables);
+}
+
+std::size_t largest_block(const BoundCall& b) {
+  std::size_t block = b.in.count;
+  for (const std::size_t c : b.in.counts) block = std::max(block, c);
+  for (const std::size_t c : b.out.counts) block = std::max(block, c);
   return block;
 }
 
@@ -309,15 +321,9 @@ Binding bind_call(const Call& call, RankGroup& group, const Geometry& geometry,
                      geometry.shape.full_slots(), geometry.shape.slot_bytes));
   }
   Binding b;
-  b.plan = &ready.plan;
-  b.windows = ready.path.windows;
+  bind_to_plan(b, call, rank, geometry, ready, tables);
   b.buffers = ready.path.buffers;
-  b.canonical = geometry.invariant && is_reduction(call.collective);
-  b.type = call.type;
-  b.op = call.op;
-  bind_buffers(call, rank, b.in, b.out, tables);
-  b.tiles_by_lane = call.collective == Collective::all_to_all_v;
-  const std::size_t block = largest_block(call, b.in, b.out);
+  const std::size_t block = largest_block(b);
   const std::size_t element = size_of(call.type);
   const BufferSizes sizes = buffer_sizes(call, rank, ranks);
   const auto cut_for = [&](std::size_t largest_block, const DataPath& path) {

@@ -32,10 +32,12 @@ void check_call(const Call& call, int rank, int ranks);
 /// otherwise.
 void check_addresses(const Call& call, const BufferSizes& sizes, int rank, int ranks);
 
-/// The buffers of a call as tables of blocks; `tables` owns the numbers that they point to.
-void bind_buffers(const Call& call, int rank, BlockTable& in, BlockTable& out, Tables& tables);
+/// A checked call with the plan that runs it, on whichever memory; `tables` owns the numbers that
+/// its tables of blocks point to.
+void bind_to_plan(BoundCall& bound, const Call& call, int rank, const Geometry& geometry,
+                  const ReadyPlan& plan, Tables& tables);
 /// Elements of the largest block.
-std::size_t largest_block(const Call& call, const BlockTable& in, const BlockTable& out);
+std::size_t largest_block(const BoundCall& bound);
 
 /// What all ranks must agree on, except for the number of the operation.
 Signature signature_of(const Call& call);

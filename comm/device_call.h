@@ -1,4 +1,6 @@
-// Calls on GPU memory: checks, binds and launches them; calls of a group together.
+// Calls on GPU memory: checks, binds and launches them; calls of a group together. In one process
+// plans use the addresses of buffers directly. Between processes a plan may address buffers if
+// those of all ranks lie in windows (device/windows.h); otherwise their data go through slots.
 #pragma once
 
 #include <span>

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "comm/call.h"
-#include "comm/callers.h"
 #include "comm/device_call.h"
 #include "comm/impl.h"
+#include "comm/series.h"
 #include "comm/window_impl.h"
 #include "core/as_error.h"
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "comm/callers.h"
 #include "comm/device_call.h"
+#include "comm/series.h"
 #include "comm/started_calls.h"
 #include "comm/window_impl.h"
 #include "core/as_error.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "comm/started_calls.h"
-#include "comm/window_conditions.h"
 #include "comm/window_impl.h"
 #include "core/as_error.h"
 #include "core/asymmetric_fence.h"

@@ -1,12 +1,12 @@
-// See window_conditions.h.
-#include "comm/window_conditions.h"
-
+// What calls of a window wait for.
 #include <fmt/format.h>
 
 #include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "comm/window_impl.h"
 
 namespace tutti {
 namespace {

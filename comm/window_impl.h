@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "comm/impl.h"
@@ -108,5 +109,16 @@ struct Window::Impl : std::enable_shared_from_this<Impl> {
   bool light_ = false;  // this process has joined the heavy fences
   SignalBoard board_;
 };
+
+/// The call's name, for messages to people.
+std::string_view name_of(WindowCall::Kind kind);
+
+// What calls of a window wait for (window_conditions.cpp).
+/// The peer of `call` has given `target` signals, since the window began.
+std::unique_ptr<Condition> signals_are_there(std::shared_ptr<Window::Impl> window,
+                                             const WindowCall& call, std::uint64_t target);
+/// The network has taken the put of `call`, which the FarWriter calls `number`.
+std::unique_ptr<Condition> put_is_taken(std::shared_ptr<Window::Impl> window,
+                                        const WindowCall& call, std::uint64_t number);
 
 }  // namespace tutti

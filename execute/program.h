@@ -37,6 +37,17 @@ struct BlockTable {
   }
 };
 
+/// A call and its plan, as the executors of the host and of GPUs both take them.
+struct BoundCall {
+  const RankPlan* plan = nullptr;
+  DataType type = DataType::uint8;
+  ReduceOp op;
+  BlockTable in, out;
+  bool windows = false;        // the plan addresses other ranks' memory (the same on all ranks)
+  bool tiles_by_lane = false;  // each lane repeats for its own largest block (all_to_all_v)
+  bool canonical = false;      // a reduction has the canonical order (the same on all ranks)
+};
+
 /// The offsets of blocks that lie one behind the other.
 std::vector<std::size_t> packed_offsets(std::span<const std::size_t> counts);
 

@@ -12,13 +12,8 @@
 namespace tutti::device {
 
 /// What a plan is bound to.
-struct DeviceCall {
-  const RankPlan* plan = nullptr;
-  DataType type = DataType::uint8;
-  BlockTable in, out;  // the bases do not matter
+struct DeviceCall : BoundCall {  // whose buffers' bases do not matter
   Choice choice;
-  bool windows = false;
-  bool tiles_by_lane = false;
   bool scales = false;  // the reduction divides or multiplies its inputs
   std::uint32_t plan_channels = 1;
 };

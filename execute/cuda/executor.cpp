@@ -206,7 +206,11 @@ RankLaunch Executor::prepare(const DeviceBinding& b, Stream stream) {
     key.insert(key.end(), list.begin(), list.end());
   }
   const PlanCache::Plan& plan = plans_.get(
-      std::move(key), [&] { return build(b, choice, plan_channels); }, stream);
+      std::move(key),
+      [&] {
+        return build_plan_block({b, choice, scales(b.op.kind), plan_channels});
+      },
+      stream);
   RankLaunch r = launch_of(plan);
   r.in = b.in.base;
   r.out = b.out.base;
@@ -273,21 +277,6 @@ RankLaunch Executor::launch_of(const PlanCache::Plan& plan) const {
   r.rank = rank_;
   r.blocks = plan.header.lanes * plan.header.copies;
   return r;
-}
-
-std::vector<std::byte> Executor::build(const DeviceBinding& b, const Choice& choice,
-                                       std::uint32_t plan_channels) const {
-  DeviceCall call;
-  call.plan = b.plan;
-  call.type = b.type;
-  call.in = b.in;
-  call.out = b.out;
-  call.choice = choice;
-  call.windows = b.windows;
-  call.tiles_by_lane = b.tiles_by_lane;
-  call.plan_channels = plan_channels;
-  call.scales = scales(b.op.kind);
-  return build_plan_block(call);
 }
 
 std::byte* Executor::tmp(std::size_t bytes) {

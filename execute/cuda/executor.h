@@ -32,19 +32,11 @@
 
 namespace tutti::device {
 
-/// A call, ready to be bound. The counterpart of the host executor's Binding.
-struct DeviceBinding {
-  const RankPlan* plan = nullptr;  // outlives the executor: it is known by its address
-  DataType type = DataType::uint8;
-  ReduceOp op;
-  BlockTable in, out;
+/// A call, ready to be bound. Its plan outlives the executor: it is known by its address.
+struct DeviceBinding : BoundCall {
   std::size_t largest = 0;  // bytes of the largest buffer of any rank
   std::size_t block = 0;    // elements of the largest block of any rank
-  bool windows = false;     // the plan addresses other ranks' memory
-  bool link_data = true;    // its links carry data, not only signals
-  bool tiles_by_lane = false;
-  /// Sums and products of floats have the canonical order. The same on all ranks.
-  bool canonical = false;
+  bool link_data = true;    // the plan's links carry data, not only signals
   // Of a user's plan; 0 for ours. The same on all ranks:
   std::uint32_t plan_channels = 0;  // PlanNeeds::channels
   std::uint32_t tmp_chunks = 0;     // DataPath::tmp_chunks
@@ -129,8 +121,6 @@ class Executor {
 
  private:
   Choice choose_for(const DeviceBinding& binding, std::uint32_t plan_channels) const;
-  std::vector<std::byte> build(const DeviceBinding& binding, const Choice& choice,
-                               std::uint32_t plan_channels) const;
   /// The part of a launch that every kind has.
   RankLaunch launch_of(const PlanCache::Plan& plan) const;
   std::byte* tmp(std::size_t bytes);

@@ -1,5 +1,3 @@
-// The part of the host executor that deals with other ranks' memory: it tells them where this
-// rank's buffers are, finds theirs, and copies through the kernel what is not mapped.
 #include "execute/host/peer_memory.h"
 
 #include <fcntl.h>
@@ -11,10 +9,9 @@
 #include <utility>
 
 #include "collectives/cut.h"
+#include "core/asymmetric_fence.h"
 #include "core/wait.h"
 #include "core/wide.h"
-#include "core/window_memory.h"
-#include "execute/host/operation.h"
 #include "transport/host/cma.h"
 
 namespace tutti {
@@ -24,9 +21,12 @@ constexpr int kTmpBuffer = 2;  // of a rank's buffers in, out and tmp
 
 }  // namespace
 
-void Operation::describe_buffers() {
-  const PlanHeader& h = binding_->plan->header;
-  mine_.scalar = mine_here_.scalar = binding_->op.scalar;
+const Binding& PeerMemory::bind() {
+  const Binding& binding = mover_.binding();
+  const PlanHeader& h = binding.plan->header;
+  if (!binding.pulled) peers_.resize(static_cast<std::size_t>(group_.size()));
+  result_ = {};
+  mine_.scalar = mine_here_.scalar = binding.op.scalar;
   heap_hold_.take();
   bool in_heap = false;
   // Whether the others can address it.
@@ -34,7 +34,7 @@ void Operation::describe_buffers() {
     mine_.at[which] = mine_here_.at[which] = reinterpret_cast<std::uint64_t>(base);
     const std::uint32_t announced = std::exchange(mine_.window[which], 0);
     mine_here_.window[which] = 0;
-    const bool kept = which == kTmpBuffer && !binding_->buffers;
+    const bool kept = which == kTmpBuffer && !binding.buffers;
     if (base == nullptr || (group_.one_process() && !kept)) return true;
     const WindowMemory w = find_window(base, bytes);
     if (kept) mine_here_.window[which] = w.id;
@@ -46,41 +46,48 @@ void Operation::describe_buffers() {
     mine_.at[which] = static_cast<std::uint64_t>(base - w.base);
     return true;
   };
-  const auto bytes = [&](const BlockTable& t, std::uint32_t blocks) {
-    return t.extent(blocks) * element_;
-  };
-  const int rank = group_.rank();
-  const std::size_t in = bytes(binding_->in, in_blocks(h.collective, h.ranks, rank, h.root));
-  const std::size_t out = bytes(binding_->out, out_blocks(h.collective, h.ranks, rank, h.root));
-  may_send_input_ =
-      binding_->in.base + in <= binding_->out.base || binding_->out.base + out <= binding_->in.base;
-  if (binding_->buffers) {
-    const bool reaches_in = describe(0, binding_->in.base, in);
-    const bool reaches_out = describe(1, binding_->out.base, out);
+  const Binding* bound = &binding;
+  if (binding.buffers) {
+    const int rank = group_.rank();
+    const std::size_t element = mover_.element_bytes();
+    const std::size_t in =
+        binding.in.extent(in_blocks(h.collective, h.ranks, rank, h.root)) * element;
+    const std::size_t out =
+        binding.out.extent(out_blocks(h.collective, h.ranks, rank, h.root)) * element;
+    const bool reaches_in = describe(0, binding.in.base, in);
+    const bool reaches_out = describe(1, binding.out.base, out);
     if (!reaches_in || !reaches_out) {
       stage(reaches_in ? 0 : in, reaches_out ? 0 : out);
-      describe(0, binding_->in.base, in);
-      describe(1, binding_->out.base, out);
+      bound = &staged_;
+      describe(0, staged_.in.base, in);
+      describe(1, staged_.out.base, out);
     }
   }
-  describe(kTmpBuffer, tmp_bytes_ > 0 ? tmp_ : nullptr, tmp_bytes_);
+  const std::span<std::byte> tmp = mover_.tmp();
+  describe(kTmpBuffer, tmp.data(), tmp.size());
   if (!in_heap) heap_hold_.release();
+  return *bound;
 }
 
-BufferAddresses Operation::told_to(int peer) const {
+void PeerMemory::finish() {
+  heap_hold_.release();
+  if (result_.bytes > 0) std::memcpy(result_.to, staged_.out.base, result_.bytes);
+}
+
+BufferAddresses PeerMemory::told_to(int peer) const {
   BufferAddresses told = group_.same_process(peer) ? mine_here_ : mine_;
-  if (binding_->tiles_by_lane) {  // only this rank knows where the peer's block lies
+  const Binding& binding = mover_.binding();
+  if (binding.tiles_by_lane) {  // only this rank knows where the peer's block lies
     const auto block = static_cast<std::uint32_t>(peer);
-    told.at[0] += binding_->in.offset(block) * element_;
-    told.scalar = binding_->in.elements(block);
+    told.at[0] += binding.in.offset(block) * mover_.element_bytes();
+    told.scalar = binding.in.elements(block);
   }
-  if (binding_->pulled) told.scalar = binding_->in.count;
+  if (binding.pulled) told.scalar = binding.in.count;
   return told;
 }
 
-void Operation::stage(std::size_t in, std::size_t out) {
-  staged_ = *binding_;
-  binding_ = &staged_;
+void PeerMemory::stage(std::size_t in, std::size_t out) {
+  staged_ = mover_.binding();
   if (in > 0) {
     std::byte* const copy = workspace_.reserve(Workspace::kInput, in);
     std::memcpy(copy, staged_.in.base, in);
@@ -93,13 +100,13 @@ void Operation::stage(std::size_t in, std::size_t out) {
   }
 }
 
-void Operation::learn(int peer, const std::byte* payload) {
+std::uint64_t PeerMemory::learn(int peer, const std::byte* payload) {
   BufferAddresses a;
   std::memcpy(&a, payload, sizeof a);
   Peer& p = known(peer);
   // A window's id is never another one's, so what was found for it stays right. (tmp of this
   // process has one as well: other memory may lie at the same address later.)
-  if (a == p.said) return;
+  if (a == p.said) return a.scalar;
   p.said = a;
   const auto locate = [&](int which) -> Peer::Buffer {
     const std::uint32_t window = a.window[which];
@@ -119,9 +126,10 @@ void Operation::learn(int peer, const std::byte* payload) {
     return buffer;
   };
   p.buffers = {locate(0), locate(1), locate(kTmpBuffer)};
+  return a.scalar;
 }
 
-Operation::Peer::Buffer Operation::keep(std::byte* tmp, std::uint32_t window) {
+PeerMemory::Peer::Buffer PeerMemory::keep(std::byte* tmp, std::uint32_t window) {
   const WindowMemory w = duplicate_window(tmp, window);
   if (w.id == 0) return {nullptr, 0, 0, window, nullptr};  // that matters to a step that uses it
   auto mapping = SharedMemory::map(FileDescriptor(w.fd), w.bytes);
@@ -129,7 +137,7 @@ Operation::Peer::Buffer Operation::keep(std::byte* tmp, std::uint32_t window) {
   return {mapping->data() + at, 0, w.bytes - at, 0, std::move(mapping)};
 }
 
-void Operation::map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window) {
+void PeerMemory::map(Peer::Buffer& buffer, int peer, std::shared_ptr<SharedMemory> window) {
   if (!window) return;
   if (buffer.remote > window->size()) {
     throw Error(ErrorCode::internal,
@@ -169,21 +177,21 @@ std::shared_ptr<SharedMemory> wait_for_window(RankGroup& group, int peer, std::u
               peer);
 }
 
-bool Operation::find_targets(const Action& action, const Move& m, std::size_t shift) {
+bool PeerMemory::find_targets(const Action& action, const Move& m, std::size_t shift) {
   const CompiledOperand* operands = m.operands;
   targets_.resize(std::size_t{m.destinations} + m.sources);
   bool copies = false;
   for (std::size_t k = 0; k < targets_.size(); ++k) {
     targets_[k] = operands[k].where >= CompiledOperand::peer_in
-                      ? peer_target(operands[k], m.elements * element_, shift)
-                      : Target{pointer(action, operands[k], shift)};
+                      ? peer_target(operands[k], m.elements * mover_.element_bytes(), shift)
+                      : Target{mover_.pointer(action, operands[k], shift)};
     copies = copies || targets_[k].peer >= 0;
   }
   return copies;
 }
 
-Operation::Target Operation::peer_target(const CompiledOperand& p, std::size_t bytes,
-                                         std::size_t shift) {
+PeerMemory::Target PeerMemory::peer_target(const CompiledOperand& p, std::size_t bytes,
+                                           std::size_t shift) {
   Peer& peer = known(p.rank);
   const auto which =
       static_cast<std::size_t>(p.where) - static_cast<std::size_t>(CompiledOperand::peer_in);
@@ -226,11 +234,85 @@ void write_plain_memory(RankGroup& group, int peer, const void* from, std::uint6
   copy_unless_lost(group.liveness(), [&] { cma_write(group.pid(peer), from, to, bytes); });
 }
 
-void Operation::move_through_copies(const Move& move, const CombineOptions& options) {
+/// Says that this rank reads or writes other ranks' memory, for as long as it lives. Throws where
+/// the communicator has failed: then they take their memory back
+/// (RankGroup::wait_until_untouched()).
+class PeerMemory::Touching {
+ public:
+  explicit Touching(PeerMemory& memory) : touches_(memory.group_.control().touches) {
+    if (!memory.light_) memory.light_ = join_heavy_fences();
+    announce(touches_, *memory.light_);
+    if (!memory.liveness_.failed()) return;
+    stop();
+    memory.liveness_.throw_failure();
+  }
+  ~Touching() { stop(); }
+  Touching(const Touching&) = delete;
+  Touching& operator=(const Touching&) = delete;
+
+ private:
+  /// release: all loads and stores before it have been done.
+  void stop() { touches_.store(0, std::memory_order_release); }
+
+  std::atomic<std::uint32_t>& touches_;
+};
+
+void PeerMemory::check_still_valid() const {
+  std::atomic_thread_fence(std::memory_order_acquire);  // nothing is read after this
+  liveness_.throw_if_failed();
+}
+
+Mover::Operands PeerMemory::address(const Move& m, std::size_t shifted) {
+  const Mover::Operands at = mover_.operands(m);
+  for (std::size_t k = 0; k < m.destinations; ++k) {
+    at.destinations[k] = targets_[k].pointer + shifted;
+  }
+  for (std::size_t k = 0; k < m.sources; ++k) {
+    at.sources[k] = {targets_[m.destinations + k].pointer + shifted};
+  }
+  if (!mover_.scales(m)) return at;
+  mover_.scale_sources(m);
+  for (std::size_t k = 0; k < m.sources; ++k) {
+    const CompiledOperand& p = m.operands[m.destinations + k];
+    if (at.sources[k].prescale == Prescale::multiply && p.where != CompiledOperand::in) {
+      at.sources[k].scalar = known(p.rank).said.scalar;
+    }
+  }
+  return at;
+}
+
+void PeerMemory::move(const Action& action, const Move& m, std::size_t shift) {
+  CombineOptions options = mover_.combine_options(action);
+  const bool copies = find_targets(action, m, shift);
+  const Touching touching(*this);
+  const Mover::Operands at = address(m, 0);
+  if (copies) {
+    if (mover_.writes_past_cache() && action.sends.empty()) options.stream = m.destinations;
+    move_through_copies(m, at, options);
+    return check_still_valid();
+  }
+  // In pieces, as a failure has to wait for the one at hand. (Other formats have short moves.)
+  const std::size_t element = mover_.element_bytes();
+  const std::size_t piece = m.format == Format::plain ? kTouchedBytes / element : m.elements;
+  Move part = m;
+  for (std::size_t done = 0;;) {
+    part.elements = std::min(piece, m.elements - done);
+    CombineOptions now = options;
+    mover_.combine(action, part, now);
+    check_still_valid();
+    done += part.elements;
+    if (done == m.elements) return;
+    address(m, done * element);
+  }
+}
+
+void PeerMemory::move_through_copies(const Move& move, const Mover::Operands& at_hand,
+                                     const CombineOptions& options) {
   const std::size_t m = move.destinations;
-  const std::size_t bytes = move.elements * element_;
+  const std::size_t element = mover_.element_bytes();
+  const std::size_t bytes = move.elements * element;
   const auto pid = [&](const Target& t) { return group_.pid(t.peer); };
-  const bool plain = move.sources == 1 && sources_[0].prescale == Prescale::none &&
+  const bool plain = move.sources == 1 && at_hand.sources[0].prescale == Prescale::none &&
                      !options.divide_result && move.format == Format::plain;
   const Target& from = targets_[m];
   const Target& to = targets_[0];
@@ -251,7 +333,7 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
   // Where `at` is, in bytes of plain elements, in a wide operand. (The remote ones are plain.)
   const auto place = [&](std::size_t k, std::size_t at) {
     const bool wide = move.operands[k].format == Format::wide;
-    return wide ? at / element_ * size_of(accumulation_type(binding_->type)) : at;
+    return wide ? at / element * size_of(accumulation_type(mover_.binding().type)) : at;
   };
   // Piece by piece: fetch the remote sources, reduce, store the remote destinations.
   const std::size_t stagings = move.sources + 1U;
@@ -266,20 +348,20 @@ void Operation::move_through_copies(const Move& move, const CombineOptions& opti
         copy_unless_lost(liveness_,
                          [&] { cma_read(pid(t), staging + k * piece, t.remote + at, length); });
       }
-      sources_[k].data = t.peer >= 0 ? staging + k * piece : t.pointer + place(m + k, at);
+      at_hand.sources[k].data = t.peer >= 0 ? staging + k * piece : t.pointer + place(m + k, at);
     }
     std::size_t own = 0;
     bool remote = false;
     for (std::size_t k = 0; k < m; ++k) {
-      if (targets_[k].peer < 0) destinations_[own++] = targets_[k].pointer + place(k, at);
+      if (targets_[k].peer < 0) at_hand.destinations[own++] = targets_[k].pointer + place(k, at);
       remote = remote || targets_[k].peer >= 0;
     }
     CombineOptions now = options;
     if (remote) {
-      now.stream = 0;                 // it is read again at once
-      destinations_[own++] = result;  // there is room: at least one of the m is not ours
+      now.stream = 0;                        // it is read again at once
+      at_hand.destinations[own++] = result;  // there is room: at least one of the m is not ours
     }
-    combine_elements(move, own, length / element_, now);
+    mover_.combine_elements(move, own, length / element, now);
     for (std::size_t k = 0; k < m; ++k) {
       const Target& t = targets_[k];
       if (t.peer < 0) continue;

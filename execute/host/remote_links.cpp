@@ -1,22 +1,8 @@
-// The part of the host executor that serves links to and from other hosts (remote_link.h). It moves
-// long messages without a copy at either end: by zero-copy sends, from where a message lies in the
-// user's memory, or in tmp, and by posted receives, into the memory to which a step writes.
-//
-// A message is sent from memory until it has left this process, and an operation is not over before
-// that. A step that writes there earlier first copies the unsent rest into the slot that is
-// reserved for it. Other ranks of this host write to memory of this one through windows, and copy
-// nothing first: so with windows only `in` is sent in this way, because no plan writes it, and not
-// if it overlaps `out`.
-//
-// A receive may be posted when its step is the next of its lane, or when only steps come before it
-// that take messages of the same link and touch other memory. Nothing may be on its way out of the
-// memory at that time, and nothing is sent from memory into which a receive is posted. Then nothing
-// is left that the plan has to do before the step. (A step that also waits for another message may
-// have to come after that one: no receive is posted for such a step.)
+#include "execute/host/remote_links.h"
+
 #include <algorithm>
 
 #include "core/memory.h"
-#include "execute/host/operation.h"
 
 namespace tutti {
 namespace {
@@ -51,24 +37,24 @@ std::span<const CompiledOperand> sources(const Move& m) {
 
 }  // namespace
 
-bool Operation::has_posted_receive(const std::byte* begin, std::size_t bytes) const {
+bool RemoteLinks::has_posted_receive(const std::byte* begin, std::size_t bytes) const {
   return std::ranges::any_of(posted_receives_, [&](const PostedReceive& posted) {
     return overlap(posted.to, posted.bytes, begin, bytes);
   });
 }
 
-bool Operation::is_being_sent(const std::byte* begin, std::size_t bytes) const {
+bool RemoteLinks::is_being_sent(const std::byte* begin, std::size_t bytes) const {
   return std::ranges::any_of(zero_copy_sends_, [&](const ZeroCopySend& l) {
     return l.touches(begin, bytes) && !l.is_over();
   });
 }
 
-void Operation::copy_pending_sends(const Action& action, std::size_t shift) {
+void RemoteLinks::copy_pending_sends(const Action& action, std::size_t shift) {
   for (const Move& m : action.moves) {
-    const std::size_t bytes = m.elements * element_;
+    const std::size_t bytes = m.elements * mover_.element_bytes();
     for (const CompiledOperand& p : destinations(m)) {
       if (!is_memory(p)) continue;
-      const std::byte* const begin = pointer(action, p, shift);
+      const std::byte* const begin = mover_.pointer(action, p, shift);
       for (const ZeroCopySend& send : zero_copy_sends_) {
         if (send.touches(begin, bytes) && !send.is_over())
           send.link->take_back(begin, begin + bytes);
@@ -77,7 +63,7 @@ void Operation::copy_pending_sends(const Action& action, std::size_t shift) {
   }
 }
 
-std::byte* Operation::receive_buffer(const Action& action, std::size_t shift) const {
+std::byte* RemoteLinks::receive_buffer(const Action& action, std::size_t shift) const {
   if (action.bytes_in < kZeroCopyBytes || action.receives.size() != 1 || action.moves.size() != 1) {
     return nullptr;
   }
@@ -86,17 +72,18 @@ std::byte* Operation::receive_buffer(const Action& action, std::size_t shift) co
     return nullptr;
   const auto first = std::ranges::find_if(destinations(m), is_memory);
   if (first == destinations(m).end()) return nullptr;
-  std::byte* const to = pointer(action, *first, shift);
+  std::byte* const to = mover_.pointer(action, *first, shift);
   if (!posting_link(action.receives.front())->can_post(to, action.bytes_in)) return nullptr;
   const auto is_read = [&](const CompiledOperand& p) {
-    return is_memory(p) && overlap(pointer(action, p, shift), action.bytes_in, to, action.bytes_in);
+    return is_memory(p) &&
+           overlap(mover_.pointer(action, p, shift), action.bytes_in, to, action.bytes_in);
   };
   if (std::ranges::any_of(sources(m), is_read) || is_being_sent(to, action.bytes_in))
     return nullptr;
   return to;
 }
 
-void Operation::post_receives(const Lane& lane) {
+void RemoteLinks::post_receives(const LaneState& lane, std::size_t limit) {
   const Action* a = lane.next;
   if (a->bytes_in < kZeroCopyBytes || a->receives.size() != 1) return;
   InLink* const link = posting_link(a->receives.front());
@@ -116,16 +103,17 @@ void Operation::post_receives(const Lane& lane) {
       return overlap(t.data(), t.size(), to, a->bytes_in);
     };
     if (std::any_of(touched.begin(), touched.begin() + touches, is_touched)) break;
-    messages[count++] = {number++, to, binding_->tag, a->bytes_in};
+    messages[count++] = {number++, to, mover_.binding().tag, a->bytes_in};
     const Move& m = a->moves.front();
     if (touches + m.destinations + m.sources > touched.size()) break;
     for (const CompiledOperand& p :
          std::span(m.operands, std::size_t{m.destinations} + m.sources)) {
-      if (is_memory(p)) touched[touches++] = {pointer(*a, p, tile * lane.tile_bytes), a->bytes_in};
+      if (is_memory(p))
+        touched[touches++] = {mover_.pointer(*a, p, tile * lane.tile_bytes), a->bytes_in};
     }
     if (++a != end) continue;
     // On to the next tile, unless others must be there first, or it has yet to be compiled.
-    if (++tile >= end_of(lane) || lane.own) break;
+    if (++tile >= std::min(lane.tiles, limit) || lane.own) break;
     const std::span<const Action> actions = tile + 1 == lane.tiles ? lane.last : lane.whole;
     a = actions.data();
     end = a + actions.size();
@@ -141,15 +129,14 @@ void Operation::post_receives(const Lane& lane) {
   link->post(std::span(messages).first(count));
 }
 
-const CompiledOperand* Operation::send_buffer(const Action& action, bool plain,
-                                              std::size_t shift) const {
+const CompiledOperand* RemoteLinks::send_buffer(const Action& action, std::size_t shift) const {
   if (action.sends.empty()) return nullptr;
   const auto cannot = [](const SendLink& s) { return zero_copy_link(s) == nullptr; };
   if (std::ranges::any_of(action.sends, cannot)) return nullptr;
   const auto may_be_sent = [&](const CompiledOperand& p) {
     if (!is_memory(p) || !(may_send_all_ || (may_send_input_ && p.where == CompiledOperand::in)))
       return false;
-    const std::byte* const from = pointer(action, p, shift);
+    const std::byte* const from = mover_.pointer(action, p, shift);
     const auto is_reached = [&](const SendLink& s) {
       return zero_copy_link(s)->can_send_from(from, action.bytes_out);
     };
@@ -160,19 +147,16 @@ const CompiledOperand* Operation::send_buffer(const Action& action, bool plain,
   // it.
   const Move& m = action.moves.front();
   const CompiledOperand* const source = sources(m).data();
-  if (plain && may_be_sent(*source)) return source;
+  if (mover_.is_copy(action, m) && may_be_sent(*source)) return source;
   const auto written = destinations(m);
   const auto found = std::ranges::find_if(written, may_be_sent);
   return found == written.end() ? nullptr : &*found;
 }
 
-bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
+bool RemoteLinks::perform_zero_copy(const Action& action, std::size_t shift) {
   if (action.moves.size() != 1 || action.moves.front().remote) return false;
   const Move& m = action.moves.front();
   if (m.format != Format::plain) return false;  // what travels is in no memory of the user's
-  const bool scaled = m.scaled && scales_;
-  CombineOptions options = combine_options(action);
-  const bool plain = m.sources == 1 && !scaled && !options.divide_result;
   const std::byte* arrived = nullptr;
   if (action.receives.size() == 1) {
     if (const InLink* const link = posting_link(action.receives.front())) {
@@ -182,42 +166,46 @@ bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
                     [&](const PostedReceive& l) { return l.link == link && l.message <= here; });
     }
   }
-  const CompiledOperand* const sent = send_buffer(action, plain, shift);
+  const CompiledOperand* const sent = send_buffer(action, shift);
   if (arrived == nullptr && sent == nullptr) return false;
 
-  destinations_.clear();
-  sources_.clear();
-  for (const CompiledOperand& p : sources(m)) {
+  const Mover::Operands at = mover_.operands(m);
+  for (std::size_t k = 0; k < m.sources; ++k) {
+    const CompiledOperand& p = sources(m)[k];
     const bool here = p.where == CompiledOperand::receive && arrived != nullptr;
-    sources_.push_back({here ? arrived : pointer(action, p, shift)});
+    at.sources[k] = {here ? arrived : mover_.pointer(action, p, shift)};
   }
+  std::size_t count = 0;
   for (const CompiledOperand& p : destinations(m)) {
     if (sent != nullptr && !is_memory(p)) continue;
-    std::byte* const to = pointer(action, p, shift);
-    if (!plain || to != sources_[0].data) destinations_.push_back(to);
+    std::byte* const to = mover_.pointer(action, p, shift);
+    if (!mover_.is_copy(action, m) || to != at.sources[0].data) at.destinations[count++] = to;
   }
-  if (scaled) scale_sources(m);
+  if (mover_.scales(m)) mover_.scale_sources(m);
+  CombineOptions options = mover_.combine_options(action);
   // Data that nobody reads soon go past the cache: not those that the kernel reads next, nor those
   // that it has just written.
-  if (stream_ && action.sends.empty() && arrived == nullptr) options.stream = destinations_.size();
-  if (!destinations_.empty()) combine_(destinations_, sources_, m.elements, options);
+  if (mover_.writes_past_cache() && action.sends.empty() && arrived == nullptr) {
+    options.stream = count;
+  }
+  if (count > 0) mover_.combine_elements(m, count, m.elements, options);
 
   for (const ReceiveLink& r : action.receives) {
     r.link->free();
     ring(*r.doorbell);
   }
   if (sent != nullptr) {
-    const std::byte* const from = pointer(action, *sent, shift);
+    const std::byte* const from = mover_.pointer(action, *sent, shift);
     constexpr std::size_t kMany = 64;
     if (zero_copy_sends_.size() >= kMany)
       std::erase_if(zero_copy_sends_, [](const ZeroCopySend& l) { return l.is_over(); });
     for (const SendLink& s : action.sends) {
       OutLink* const link = zero_copy_link(s);
-      link->publish_from(from, binding_->tag, action.bytes_out);
+      link->publish_from(from, mover_.binding().tag, action.bytes_out);
       zero_copy_sends_.push_back({link, s.link->sent(), from, from + action.bytes_out});
     }
   } else {
-    for (const SendLink& s : action.sends) s.link->publish(binding_->tag, action.bytes_out);
+    for (const SendLink& s : action.sends) s.link->publish(mover_.binding().tag, action.bytes_out);
   }
   if (!action.sends.empty()) ring_later(action);
   return true;
@@ -225,7 +213,7 @@ bool Operation::perform_zero_copy(const Action& action, std::size_t shift) {
 
 // --- Polling and ringing -------------------------------------------------------------------------
 
-void Operation::note_far_sends(std::span<const SendLink> sends) {
+void RemoteLinks::note_sends(std::span<const SendLink> sends) {
   for (const SendLink& s : sends) {
     const auto same = [&](const SendLink& f) { return f.doorbell == s.doorbell; };
     if (remote(*s.doorbell) != nullptr && std::ranges::none_of(far_sends_, same)) {
@@ -234,8 +222,23 @@ void Operation::note_far_sends(std::span<const SendLink> sends) {
   }
 }
 
-void Operation::poll_links() {
-  if (binding_->condition != nullptr) return binding_->condition->poll();
+void RemoteLinks::bind() {
+  unrung_ = 0;
+  unrung_doorbells_.clear();
+  finish();
+  const Binding& b = mover_.binding();
+  may_send_input_ = may_send_all_ = !b.windows;
+  if (may_send_all_) return;
+  const PlanHeader& h = b.plan->header;
+  const int rank = b.plan->rank;
+  const auto end = [&](const BlockTable& t, std::uint32_t blocks) {
+    return t.base + t.extent(blocks) * mover_.element_bytes();
+  };
+  may_send_input_ = end(b.in, in_blocks(h.collective, h.ranks, rank, h.root)) <= b.out.base ||
+                    end(b.out, out_blocks(h.collective, h.ranks, rank, h.root)) <= b.in.base;
+}
+
+void RemoteLinks::poll(std::span<const LaneState> lanes, std::size_t limit) {
   RemoteDoorbell* last = nullptr;
   const auto poll = [&](Doorbell& doorbell) {
     RemoteDoorbell* const far = remote(doorbell);
@@ -244,10 +247,10 @@ void Operation::poll_links() {
     last = far;
   };
   bool all_done = true;
-  for (const Lane& lane : lanes_) {
-    if (lane.tile >= end_of(lane)) continue;
+  for (const LaneState& lane : lanes) {
+    if (lane.tile >= std::min(lane.tiles, limit)) continue;
     all_done = false;
-    post_receives(lane);
+    post_receives(lane, limit);
     for (const ReceiveLink& r : lane.next->receives) {
       if (!r.link->ready()) poll(*r.doorbell);
     }
@@ -259,18 +262,14 @@ void Operation::poll_links() {
   for (const SendLink& s : far_sends_) poll(*s.doorbell);
 }
 
-void Operation::abandon() {
-  heap_hold_.release();
-  if (binding_ != nullptr && binding_->condition != nullptr) binding_->condition->abandon();
-  if (!spans_hosts_) return;
+void RemoteLinks::abandon() {
   for (const ZeroCopySend& send : zero_copy_sends_) send.link->take_back(send.begin, send.end);
   for (const PostedReceive& posted : posted_receives_) posted.link->withdraw_receives();
-  zero_copy_sends_.clear();
-  posted_receives_.clear();
+  finish();
 }
 
 // The kernel takes one long message in a third of the time that it takes for ten short ones.
-void Operation::ring_later(const Action& action) {
+void RemoteLinks::ring_later(const Action& action) {
   constexpr std::size_t kTogether = std::size_t{512} << 10;
   for (const SendLink& s : action.sends) {
     if (remote(*s.doorbell) == nullptr) {
@@ -285,7 +284,7 @@ void Operation::ring_later(const Action& action) {
   if (unrung_ >= kTogether) ring_far();
 }
 
-void Operation::ring_far() {
+void RemoteLinks::ring_far() {
   unrung_ = 0;
   for (Doorbell* doorbell : unrung_doorbells_) ring(*doorbell);
   unrung_doorbells_.clear();
