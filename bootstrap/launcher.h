@@ -51,6 +51,11 @@ pid_t process_of(const Launcher& launcher);
 /// Error(invalid_usage) where its variables contradict each other.
 std::optional<Placement> placement_from(const Launcher& launcher);
 
+/// PMI and PMIx speak with one process of a rank: takes that seat for this process, until it ends
+/// (launcher_seat.cpp). Waits a moment for one that is about to end. Throws Error(invalid_usage),
+/// which names the process that has it.
+void take_seat(const Launcher& launcher);
+
 /// The value of a variable; an empty one counts as absent.
 std::optional<std::string> variable(const char* name);
 /// The value of a variable that has to be one: throws Error(invalid_usage).

@@ -1,6 +1,6 @@
-// See launcher_seat.h. The seat is an abstract unix socket, which is gone with its process.
-#include "bootstrap/launcher_seat.h"
-
+// Where a launch starts several programs at once, the first that asks for the launcher's words has
+// the seat, and the others are told so: their words would get mixed up. The seat is an abstract
+// unix socket, which is gone with its process.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <signal.h>
@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "bootstrap/id_handover.h"
+#include "bootstrap/launcher.h"
 #include "bootstrap/process.h"
 #include "core/background.h"
 #include "core/error.h"

@@ -1,6 +1,6 @@
-// See torch_server.h.
-#include "bootstrap/torch_server.h"
-
+// The store where torchrun has no agent: a program, or its starter, has set RANK, WORLD_SIZE,
+// MASTER_ADDR and MASTER_PORT by itself. As in PyTorch, rank 0 is the server then. It serves the
+// one key that it puts, to clients of PyTorch's TCPStore (torch_store.h), until all have met.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>

@@ -64,7 +64,7 @@ class TorchStore final : public LauncherStore {
         FileDescriptor attempt = begin(deadline);
         wait_for_key(attempt, key, deadline);
         socket = std::move(attempt);
-      } catch (const Closed&) {  // a server that has only other keys yet (torch_server.h)
+      } catch (const Closed&) {  // a server that has only other keys yet (torch_server.cpp)
         turned_away = true;
         if (Clock::now() >= deadline) throw;
       } catch (const Error& error) {

@@ -22,5 +22,8 @@ std::string torch_text(const std::string& text);
 
 /// The store at host:port. It connects when it is used.
 std::shared_ptr<LauncherStore> torch_store(const std::string& host, std::uint16_t port);
+/// Rank 0's store at host:port, where torchrun has no agent (torch_server.cpp). Where another
+/// server of this program has the port, as PyTorch's own may, it puts the key there.
+std::shared_ptr<LauncherStore> torch_server(const std::string& host, std::uint16_t port);
 
 }  // namespace tutti

@@ -1,6 +1,5 @@
-// See build.h. What no record says is taken from the models (constants.h), and marked as assumed.
-#include "topology/build.h"
-
+// From records to the graph. What no record says is taken from the models (constants.h), and marked
+// as assumed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "topology/check.h"
 #include "topology/constants.h"
+#include "topology/discover.h"
 #include "topology/divided.h"
 #include "topology/source.h"
 

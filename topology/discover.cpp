@@ -11,13 +11,8 @@
 #include "core/log.h"
 #include "core/number.h"
 #include "core/settings.h"
-#include "topology/build.h"
 #include "topology/check.h"
-#include "topology/nvml.h"
-#include "topology/read_hwloc.h"
-#include "topology/read_nccl.h"
-#include "topology/read_smi.h"
-#include "topology/read_sysfs.h"
+#include "topology/readers.h"
 #include "topology/source.h"
 
 namespace tutti::topology {

@@ -16,6 +16,8 @@ Records read_records(const std::string& path);
 /// The same for a text in memory; `name` stands for the file in messages.
 Records records_of(const std::string& text, const std::string& name);
 
+/// Makes a graph of `records`, after check() or trusted. The graph is valid whatever they say.
+Graph build(const Records& records);
 /// Checks and repairs the records (unless the setting TUTTI_TOPO_TRUST is on), and makes the graph.
 /// Afterwards `records` is the repaired form.
 Graph graph_of(Records& records);

@@ -1,11 +1,12 @@
-// See nvml.h. This file declares what Tutti uses of NVML's interface, which does not change: the
-// headers come with CUDA, which is not needed to build Tutti.
-#include "topology/nvml.h"
-
+// The GPUs as NVIDIA's driver describes them: NVLink by link and peer, NVSwitch, C2C, MIG, names.
+// This file declares the part of NVML that Tutti uses: its headers come with CUDA, which is not
+// needed to build Tutti. Types and values are those of NVML's interface, which does not change.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+
+#include "topology/readers.h"
 
 namespace tutti::topology {
 namespace {

@@ -1,7 +1,7 @@
-// See read_hwloc.h. Objects nest as the machine does: I/O hangs below what it is near. A first walk
-// finds NUMA domains and packages, a second one PCI devices; distances, by number, come last.
-#include "topology/read_hwloc.h"
-
+// hwloc's XML. The reader parses the text itself and does not use libhwloc: Debian 12's (2.9)
+// refuses format 3.0, and Tutti cannot promise what a hostile file does there. Objects nest as the
+// machine does: I/O hangs below the object that it is near. A first walk finds NUMA domains and
+// packages, a second one the PCI devices; distances come last, as they refer to objects by number.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 #include "core/cpu_mask.h"
 #include "core/number.h"
 #include "topology/constants.h"
-#include "topology/read_hwloc_links.h"
+#include "topology/readers.h"
 
 namespace tutti::topology {
 namespace {

@@ -1,6 +1,4 @@
-// See read_hwloc_links.h.
-#include "topology/read_hwloc_links.h"
-
+// The matrices of hwloc's XML that say how GPUs and switches are linked.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 
 #include "core/number.h"
 #include "topology/constants.h"
+#include "topology/readers.h"
 
 namespace tutti::topology {
 namespace {

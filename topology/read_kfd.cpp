@@ -1,6 +1,4 @@
-// See read_kfd.h.
-#include "topology/read_kfd.h"
-
+// AMD's GPUs: /sys/class/kfd/kfd/topology/nodes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 
 #include "core/number.h"
 #include "topology/constants.h"
+#include "topology/readers.h"
 #include "topology/source.h"
 
 namespace tutti::topology {

@@ -1,6 +1,6 @@
-// See read_nccl.h.
-#include "topology/read_nccl.h"
-
+// NCCL's and RCCL's system XML (versions 1 and 2; NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE). The reader
+// is more generous than NCCL: it takes any number of elements in any order, and ignores unknown
+// elements and attributes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "core/number.h"
 #include "topology/check.h"
 #include "topology/constants.h"
+#include "topology/readers.h"
 
 namespace tutti::topology {
 namespace {

@@ -1,6 +1,6 @@
-// See read_smi.h.
-#include "topology/read_smi.h"
-
+// The matrix of `nvidia-smi topo -m`. It says how near devices are, not where they are. The reader
+// makes addresses up. It makes a switch for devices that are PIX or PXB to each other, as they must
+// share one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "core/number.h"
 #include "topology/check.h"
 #include "topology/disjoint_sets.h"
+#include "topology/readers.h"
 #include "topology/smi_cells.h"
 #include "topology/source.h"
 

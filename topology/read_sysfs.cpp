@@ -1,6 +1,7 @@
-// See read_sysfs.h. Containers' trees have devices without parents or domains, and such interfaces.
-#include "topology/read_sysfs.h"
-
+// What Linux shows: NUMA domains, processors, the PCI tree with its speeds, network interfaces,
+// InfiniBand devices, AMD's GPUs (KFD). Of this machine or of a copied tree. The tree may be that
+// of a container: devices without parents, without domains, and interfaces without devices are all
+// usual there.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,8 +12,7 @@
 #include "core/number.h"
 #include "topology/check.h"
 #include "topology/constants.h"
-#include "topology/read_kfd.h"
-#include "topology/read_sysfs_processors.h"
+#include "topology/readers.h"
 #include "topology/source.h"
 #include "topology/sysfs_tree.h"
 

@@ -1,6 +1,4 @@
-// See read_sysfs_processors.h.
-#include "topology/read_sysfs_processors.h"
-
+// The processors that Linux shows.
 #include <fmt/format.h>
 #include <sys/utsname.h>
 
@@ -11,6 +9,7 @@
 
 #include "core/cpu_mask.h"
 #include "core/number.h"
+#include "topology/readers.h"
 #include "topology/source.h"
 
 namespace tutti::topology {

@@ -42,9 +42,7 @@ int main(int argc, char** argv) try {
     if (comm.rank() == 0) ncclGetUniqueId(&id);
     comm.broadcast(&id, &id, sizeof id, tutti::DataType::uint8, 0);
     ncclCommInitRank(&nccl, comm.size(), id, comm.rank());
-    call = [&] {
-      ncclAllReduce(in.data(), out.data(), kCount, ncclFloat, ncclSum, nccl, nullptr);
-    };
+    call = [&] { ncclAllReduce(in.data(), out.data(), kCount, ncclFloat, ncclSum, nccl, nullptr); };
   }
 #endif
   for (int i = 0; i < calls; ++i) call();

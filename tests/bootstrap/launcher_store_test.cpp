@@ -27,9 +27,7 @@
 
 #include "bootstrap/environment.h"
 #include "bootstrap/launcher.h"
-#include "bootstrap/launcher_seat.h"
 #include "bootstrap/rendezvous_protocol.h"
-#include "bootstrap/torch_server.h"
 #include "bootstrap/torch_store.h"
 #include "core/error.h"
 #include "tests/support/clean_environment.h"

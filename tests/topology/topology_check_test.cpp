@@ -8,7 +8,6 @@
 #include <string>
 
 #include "tests/topology/topology_samples.h"
-#include "topology/build.h"
 #include "topology/check.h"
 #include "topology/discover.h"
 #include "topology/show/text.h"

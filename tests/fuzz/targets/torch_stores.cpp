@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "bootstrap/torch_server.h"
+#include "bootstrap/torch_store.h"
 #include "bootstrap/torch_store.h"
 #include "tests/fuzz/target.h"
 #include "transport/sockets/socket.h"
