@@ -14,7 +14,7 @@ namespace {
 
 using E = Element;
 
-struct Row {
+struct TypeRow {
   MPI_Datatype handle;
   const char* name;
   Element element;
@@ -28,7 +28,7 @@ struct PairRow {
 
 // clang-format off
 #define TUTTI_ROW(type, element) {type, #type, E::element}
-const Row kTypes[] = {
+const TypeRow kTypes[] = {
     // C, by name
     TUTTI_ROW(MPI_CHAR, int8), TUTTI_ROW(MPI_SIGNED_CHAR, int8), TUTTI_ROW(MPI_UNSIGNED_CHAR, uint8),
     TUTTI_ROW(MPI_SHORT, int16), TUTTI_ROW(MPI_UNSIGNED_SHORT, uint16),
@@ -79,7 +79,7 @@ const PairRow kPairs[] = {
 using TypeHandles = Handles<Type, MPI_Datatype>;
 
 void define_all(TypeHandles& handles) {
-  for (const Row& row : kTypes)
+  for (const TypeRow& row : kTypes)
     handles.predefine(row.handle, Type::predefined(row.name, row.element));
   for (const PairRow& row : kPairs) {
     handles.predefine(row.handle, Type::predefined_pair(row.name, row.value, row.index));

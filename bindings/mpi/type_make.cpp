@@ -11,7 +11,7 @@ namespace {
 template <class Int>
 inline constexpr bool kLarge = !std::is_same_v<Int, int>;
 
-void check_count(MPI_Count count) {
+void check_repeats(MPI_Count count) {
   if (count < 0) fail(MPI_ERR_COUNT, "the count is {}; it has to be 0 or more", count);
 }
 
@@ -45,7 +45,7 @@ void add_addresses(Arguments& arguments, const MPI_Aint* addresses, MPI_Count n)
 
 template <class Int>
 TypeRef make_contiguous(Int count, const TypeRef& old) {
-  check_count(count);
+  check_repeats(count);
   Arguments arguments(MPI_COMBINER_CONTIGUOUS, kLarge<Int>);
   arguments.add(count);
   arguments.types = {old};
@@ -54,7 +54,7 @@ TypeRef make_contiguous(Int count, const TypeRef& old) {
 
 template <class Int>
 TypeRef make_vector(Int count, Int length, Int stride, const TypeRef& old) {
-  check_count(count);
+  check_repeats(count);
   check_length(length);
   Arguments arguments(MPI_COMBINER_VECTOR, kLarge<Int>);
   arguments.add(count);
@@ -66,7 +66,7 @@ TypeRef make_vector(Int count, Int length, Int stride, const TypeRef& old) {
 
 template <class Int>
 TypeRef make_hvector(Int count, Int length, MPI_Aint stride, const TypeRef& old) {
-  check_count(count);
+  check_repeats(count);
   check_length(length);
   Arguments arguments(MPI_COMBINER_HVECTOR, kLarge<Int>);
   arguments.add(count);
@@ -78,7 +78,7 @@ TypeRef make_hvector(Int count, Int length, MPI_Aint stride, const TypeRef& old)
 
 template <class Int>
 TypeRef make_indexed(Int count, const Int* lengths, const Int* displacements, const TypeRef& old) {
-  check_count(count);
+  check_repeats(count);
   check_list(count, lengths);
   check_list(count, displacements);
   Arguments arguments(MPI_COMBINER_INDEXED, kLarge<Int>);
@@ -97,7 +97,7 @@ TypeRef make_indexed(Int count, const Int* lengths, const Int* displacements, co
 template <class Int>
 TypeRef make_hindexed(Int count, const Int* lengths, const MPI_Aint* displacements,
                       const TypeRef& old) {
-  check_count(count);
+  check_repeats(count);
   check_list(count, lengths);
   check_list(count, displacements);
   Arguments arguments(MPI_COMBINER_HINDEXED, kLarge<Int>);
@@ -115,7 +115,7 @@ TypeRef make_hindexed(Int count, const Int* lengths, const MPI_Aint* displacemen
 
 template <class Int>
 TypeRef make_indexed_block(Int count, Int length, const Int* displacements, const TypeRef& old) {
-  check_count(count);
+  check_repeats(count);
   check_length(length);
   check_list(count, displacements);
   Arguments arguments(MPI_COMBINER_INDEXED_BLOCK, kLarge<Int>);
@@ -131,7 +131,7 @@ TypeRef make_indexed_block(Int count, Int length, const Int* displacements, cons
 template <class Int>
 TypeRef make_hindexed_block(Int count, Int length, const MPI_Aint* displacements,
                             const TypeRef& old) {
-  check_count(count);
+  check_repeats(count);
   check_length(length);
   check_list(count, displacements);
   Arguments arguments(MPI_COMBINER_HINDEXED_BLOCK, kLarge<Int>);
@@ -147,7 +147,7 @@ TypeRef make_hindexed_block(Int count, Int length, const MPI_Aint* displacements
 template <class Int>
 TypeRef make_struct(Int count, const Int* lengths, const MPI_Aint* displacements,
                     std::vector<TypeRef> types) {
-  check_count(count);
+  check_repeats(count);
   check_list(count, lengths);
   check_list(count, displacements);
   Arguments arguments(MPI_COMBINER_STRUCT, kLarge<Int>);
