@@ -92,10 +92,28 @@ bool is_plain(const Type& type) {
 
 }  // namespace
 
+const Type* pairs_of(const Type& type) {
+  if (type.pair()) return &type;
+  const Type* found = nullptr;
+  for (const TypeRef& part : type.contents().types) {
+    if (part->size() == 0) continue;
+    const Type* const one = pairs_of(*part);
+    if (one == nullptr) return nullptr;
+    if (found != nullptr && (one->pair()->value != found->pair()->value ||
+                             one->pair()->index != found->pair()->index)) {
+      return nullptr;
+    }
+    found = one;
+  }
+  return found;
+}
+
 void Operator::check(const Type& type, bool derived) const {
   if (kind_ == Kind::function || kind_ == Kind::no_op || kind_ == Kind::replace) return;
+  if (derived && type.size() == 0) return;
   if (is_location(kind_)) {
-    if (!type.pair() || !has_pair_kernel(*type.pair())) {
+    const Type* const pairs = derived ? pairs_of(type) : &type;
+    if (pairs == nullptr || !pairs->pair() || !has_pair_kernel(*pairs->pair())) {
       fail(MPI_ERR_OP, "{} is defined on pairs of a value and an index, such as MPI_DOUBLE_INT",
            name_of(kind_));
     }

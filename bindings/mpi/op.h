@@ -80,6 +80,10 @@ class Operator {
   Function function_;
 };
 
+/// The pair of a value and an index (MPI_DOUBLE_INT, ...) that all data of the type are; null: they
+/// are others.
+const Type* pairs_of(const Type& type);
+
 /// All operators; the predefined ones are there from the start.
 Handles<Operator, MPI_Op>& operators();
 /// The operator of a handle. Throws Failure(MPI_ERR_OP) for the null handle and a freed one.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <new>
+#include <numeric>
 
 #include "bindings/mpi/procedures.h"
 #include "bindings/mpi/world.h"
@@ -31,6 +32,25 @@ void check_one_host(Comm& comm) {
         "rank {} is on another host than rank {}: Tutti offers one-sided calls inside a host alone",
         r, group.rank());
   }
+}
+
+/// Of memory that all members share in one piece, which the first one has.
+std::byte* start_of_piece(const Win& win) {
+  return win.rank() == 0 ? win.memory.data() : win.memory.map(0);
+}
+
+/// Collective. As the standard has it, a member's memory begins where that of the one before ends.
+/// Where this member's begins; null where nobody has any.
+std::byte* take_piece(Win& win) {
+  Communicator& tutti = win.comm->tutti;
+  const std::uint64_t own = static_cast<std::uint64_t>(win.bytes);
+  std::vector<std::uint64_t> each(static_cast<std::size_t>(win.size()));
+  tutti.all_gather(&own, each.data(), 1, DataType::uint64);
+  const auto mine = each.begin() + win.rank();
+  const std::uint64_t all = std::accumulate(each.begin(), each.end(), std::uint64_t{0});
+  win.memory = tutti.window(win.rank() == 0 ? all : 0);
+  return all == 0 ? nullptr
+                  : start_of_piece(win) + std::accumulate(each.begin(), mine, std::uint64_t{0});
 }
 
 }  // namespace
@@ -69,7 +89,11 @@ WinRef make_win(Comm& parent, int flavor, void* base, MPI_Aint bytes, int unit, 
   const int size = win->size();
   win->board = tutti.window(board_bytes(size));
   const bool allocates = flavor == MPI_WIN_FLAVOR_ALLOCATE || flavor == MPI_WIN_FLAVOR_SHARED;
-  if (allocates) {
+  const bool is_one_piece = flavor == MPI_WIN_FLAVOR_SHARED &&
+                            win->info->get("alloc_shared_noncontig") != std::string("true");
+  if (is_one_piece) {
+    win->base = take_piece(*win);
+  } else if (allocates) {
     win->memory = tutti.window(static_cast<std::size_t>(bytes));
     win->base = win->memory.data();
   } else {
@@ -78,6 +102,7 @@ WinRef make_win(Comm& parent, int flavor, void* base, MPI_Aint bytes, int unit, 
   const Card mine{reinterpret_cast<std::uint64_t>(win->base), bytes, unit, getpid()};
   std::vector<Card> cards(static_cast<std::size_t>(size));
   tutti.all_gather(&mine, cards.data(), sizeof mine, DataType::uint8);
+  std::byte* next = is_one_piece ? start_of_piece(*win) : nullptr;
   for (int r = 0; r < size; ++r) {
     const Card& card = cards[static_cast<std::size_t>(r)];
     Win::Part part;
@@ -87,9 +112,12 @@ WinRef make_win(Comm& parent, int flavor, void* base, MPI_Aint bytes, int unit, 
     part.pid = static_cast<int>(card.pid);
     if (r == win->rank()) {
       part.mapped = static_cast<std::byte*>(win->base);
+    } else if (is_one_piece) {
+      part.mapped = next;
     } else if (allocates && card.bytes > 0) {
       part.mapped = win->memory.map(r);
     }
+    if (is_one_piece) next += card.bytes;
     part.board = reinterpret_cast<Board*>(win->board.map(r));
     win->parts.push_back(part);
   }

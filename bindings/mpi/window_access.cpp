@@ -150,14 +150,15 @@ std::unique_ptr<std::byte[]> packed_copy(const Buffer& buffer) {
 /// The target's elements one behind the other, as the operator takes those of the type.
 void apply_packed(const Operator& op, const std::byte* from, std::byte* to, const Target& target,
                   MPI_Datatype handle) {
-  if (target.type().pair()) {
-    const auto bytes = static_cast<std::size_t>(target.type().extent() * target.count());
+  if (const Type* const pairs = pairs_of(target.type())) {
+    const MPI_Count n = static_cast<MPI_Count>(target.bytes()) / pairs->size();
+    const auto bytes = static_cast<std::size_t>(pairs->extent() * n);
     const auto a = raw_memory(bytes);
     const auto b = raw_memory(bytes);
-    target.type().unpack(from, a.get(), target.count());
-    target.type().unpack(to, b.get(), target.count());
-    op.apply(a.get(), b.get(), target.count(), target.type(), handle);
-    target.type().pack(b.get(), target.count(), to);
+    pairs->unpack(from, a.get(), n);
+    pairs->unpack(to, b.get(), n);
+    op.apply(a.get(), b.get(), n, *pairs, handle);
+    pairs->pack(b.get(), n, to);
     return;
   }
   std::size_t at = 0;
