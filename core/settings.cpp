@@ -105,6 +105,8 @@ constexpr std::array kSettings{
             "on sizes, memory, algorithms or hosts (docs/determinism.md). The same on all ranks."},
     Setting{"TUTTI_VLLM", SettingType::boolean, "1",
             "vLLM for CPUs takes Tutti for its groups where it finds it (docs/inference.md)."},
+    Setting{"TUTTI_MPI_INTEL", SettingType::boolean, "0",
+            "The program was built with Intel MPI's mpi_abi.h, with other values (docs/mpi.md)."},
     Setting{"TUTTI_TOPO_TRUST", SettingType::boolean, "0",
             "Believe all that a topology file or the system says of links, also where it "
             "contradicts itself. Otherwise a warning names such records, and Tutti repairs them.",
@@ -131,8 +133,7 @@ constexpr std::array kSettings{
     Setting{"TUTTI_WINDOWS", SettingType::boolean, "1",
             "Use windows: other ranks' memory, mapped into this process."},
     Setting{"TUTTI_TILE_BYTES", SettingType::bytes, "4M",
-            "How much of a call a plan over windows moves between two synchronisations.", "4K",
-            "1T"},
+            "Bytes that a plan over windows moves between two synchronisations.", "4K", "1T"},
     Setting{
         "TUTTI_SPIN", SettingType::integer, "-1",
         "How often a wait looks before it yields the processor, or, where each rank has a core, "
@@ -177,8 +178,7 @@ constexpr std::array kSettings{
             "rdma_rxe, for ever).",
             "0", "7"},
     Setting{"TUTTI_VERBS_SERVICE_LEVEL", SettingType::integer, "0",
-            "The service level of RDMA packets (RoCE: the priority of their Ethernet frames).", "0",
-            "15"},
+            "The service level of RDMA packets (RoCE: the frames' priority).", "0", "15"},
     Setting{"TUTTI_VERBS_TRAFFIC_CLASS", SettingType::integer, "0",
             "The traffic class of RDMA packets (RoCE: DSCP and ECN bits).", "0", "255"},
     Setting{"TUTTI_RANK", SettingType::integer, "-1",

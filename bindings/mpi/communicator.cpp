@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <climits>
+#include <thread>
 #include <unordered_map>
 
 #include "bindings/mpi/procedures.h"
+#include "bindings/mpi/request.h"
 #include "bindings/mpi/world.h"
+#include "bootstrap/unique_id.h"
 #include "comm/impl.h"
 
 namespace tutti::mpi {
@@ -172,6 +175,47 @@ CommRef duplicate(Comm& parent) {
   return copy;
 }
 
+std::shared_ptr<Request> duplicate_later(const CommRef& parent, const CommRef& copy) {
+  copy->group = parent->group;
+  copy->remote = parent->remote;
+  copy->rank = parent->rank;
+  copy->places = parent->places;
+  copy->remote_places = parent->remote_places;
+  copy->handler = parent->handler;
+  auto request = std::make_shared<Request>(RequestKind::task);
+  request->procedure = "MPI_Comm_idup";
+  request->comm = parent;
+  request->active = true;
+  // Among the parent's calls there is one broadcast, which takes its place there as any started
+  // call does: of where the new one's ranks meet.
+  Communicator& tutti = parent->tutti;
+  const RankGroup& group = *tutti.impl().group;
+  auto where = std::make_shared<UniqueId>();
+  if (group.rank() == 0) {
+    bool is_one_host = true;
+    for (int r = 1; r < group.size(); ++r) is_one_host = is_one_host && group.same_host(r);
+    *where = make_unique_id(is_one_host ? MeetingPlace() : MeetingPlace::among_hosts());
+  }
+  Future told = tutti.start({.collective = Collective::broadcast,
+                             .in = where.get(),
+                             .out = where.get(),
+                             .count = sizeof *where,
+                             .type = DataType::uint8});
+  std::thread([request, copy, where, told, options = tutti.options(), rank = group.rank(),
+               size = group.size()]() mutable {
+    try {
+      told.wait();
+      copy->tutti = Communicator::create(*where, rank, size, options);
+      copy->context = copy->tutti.impl().group->id();
+    } catch (const std::exception& e) {
+      request->fail(error_class_of(code_of_current_exception("MPI_Comm_idup")), e.what());
+    }
+    request->over.store(true, std::memory_order_release);
+    if (World* const w = world_or_null()) w->mail().ring();
+  }).detach();
+  return request;
+}
+
 CommRef make_inter(CommRef both, GroupRef here, GroupRef there) {
   const auto places = [&](const Group& group) {
     std::vector<int> found;
@@ -245,6 +289,12 @@ Attributes& attributes_of(MPI_Comm comm) { return comm_of(comm).attributes; }
 
 bool predefined_attribute(MPI_Comm comm, int key, void** value) {
   comm_of(comm);
+  if (has_intel_values()) {  // each has the number of the next one
+    key = key == MPI_APPNUM          ? MPI_UNIVERSE_SIZE
+          : key == MPI_LASTUSEDCODE  ? MPI_APPNUM
+          : key == MPI_UNIVERSE_SIZE ? MPI_LASTUSEDCODE
+                                     : key;
+  }
   static int tag_ub = INT_MAX;
   static int host = MPI_PROC_NULL;
   static int io = MPI_ANY_SOURCE;

@@ -19,6 +19,7 @@ namespace tutti::mpi {
 
 class Info;
 class SendBuffer;
+struct Request;
 
 struct Comm {
   GroupRef group;
@@ -74,6 +75,9 @@ CommRef create(Comm& parent, const Group& group);
 /// The same; collective over the group's members alone.
 CommRef create_of_members(Comm& parent, const Group& group);
 CommRef duplicate(Comm& parent);
+/// The same for MPI_Comm_idup: waits for nobody. A thread of its own meets those of the others, and
+/// makes `copy` one of the parent's members; it is to be used when the request is over.
+std::shared_ptr<Request> duplicate_later(const CommRef& parent, const CommRef& copy);
 /// Of two groups that together are `both`; this process is in the first one.
 CommRef make_inter(CommRef both, GroupRef here, GroupRef there);
 CommRef split_inter(Comm& parent, int color, int key);

@@ -233,10 +233,10 @@ int MPI_Comm_create_from_group(MPI_Group group, const char* stringtag, MPI_Info 
 
 namespace {
 
-/// With the hints of `info`, or those of the communicator.
-MPI_Comm copy_of(MPI_Comm comm, InfoRef info) {
+/// Gives a copy its handle, and what else it has of the original. `info`: the hints; null: those
+/// of the original.
+MPI_Comm publish_copy(MPI_Comm comm, CommRef copy, InfoRef info) {
   Comm& c = comm_of(comm);
-  CommRef copy = duplicate(c);
   copy->topology = c.topology;
   copy->info = info ? std::move(info) : copied(c.info);
   Comm& object = *copy;
@@ -252,29 +252,45 @@ MPI_Comm copy_of(MPI_Comm comm, InfoRef info) {
 
 }  // namespace
 
-int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* newcomm) {
-  return guarded("MPI_Comm_dup", comm, [&] {
+namespace {
+
+int dup(const char* procedure, MPI_Comm comm, MPI_Comm* newcomm, auto&& hints) {
+  return guarded(procedure, comm, [&] {
     *newcomm = MPI_COMM_NULL;
-    *newcomm = copy_of(comm, nullptr);
+    InfoRef info = hints();
+    *newcomm = publish_copy(comm, duplicate(comm_of(comm)), std::move(info));
   });
+}
+int idup(const char* procedure, MPI_Comm comm, MPI_Comm* newcomm, MPI_Request* request,
+         auto&& hints) {
+  return guarded(procedure, comm, [&] {
+    *newcomm = MPI_COMM_NULL;
+    InfoRef info = hints();
+    auto copy = std::make_shared<Comm>();
+    RequestRef later = duplicate_later(shared_comm(comm), copy);
+    *newcomm = publish_copy(comm, std::move(copy), std::move(info));
+    *request = requests().add(std::move(later));
+  });
+}
+InfoRef hints_of(MPI_Info info) {
+  InfoRef hints = copied(shared_info_or_null(info));
+  return hints ? hints : std::make_shared<Info>();
+}
+InfoRef the_originals() { return nullptr; }
+
+}  // namespace
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* newcomm) {
+  return dup("MPI_Comm_dup", comm, newcomm, the_originals);
 }
 int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm* newcomm) {
-  return guarded("MPI_Comm_dup_with_info", comm, [&] {
-    *newcomm = MPI_COMM_NULL;
-    InfoRef hints = copied(shared_info_or_null(info));
-    *newcomm = copy_of(comm, hints ? hints : std::make_shared<Info>());
-  });
+  return dup("MPI_Comm_dup_with_info", comm, newcomm, [&] { return hints_of(info); });
 }
-// These meet the others at once: the standard lets them, as every member calls them.
 int MPI_Comm_idup(MPI_Comm comm, MPI_Comm* newcomm, MPI_Request* request) {
-  const int code = MPI_Comm_dup(comm, newcomm);
-  if (code == MPI_SUCCESS) *request = finished_request();
-  return code;
+  return idup("MPI_Comm_idup", comm, newcomm, request, the_originals);
 }
 int MPI_Comm_idup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm* newcomm, MPI_Request* request) {
-  const int code = MPI_Comm_dup_with_info(comm, info, newcomm);
-  if (code == MPI_SUCCESS) *request = finished_request();
-  return code;
+  return idup("MPI_Comm_idup_with_info", comm, newcomm, request, [&] { return hints_of(info); });
 }
 int MPI_Comm_set_info(MPI_Comm comm, MPI_Info info) {
   return guarded("MPI_Comm_set_info", comm, [&] {

@@ -142,9 +142,8 @@ int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
 int MPI_Waitall(int count, MPI_Request array_of_requests[], MPI_Status* array_of_statuses) {
   return guarded_on_some("MPI_Waitall", object_of(array_of_requests, count), [&](int& failed) {
     Some some(count, array_of_requests);
-    if (!some.all_ready()) {
-      some.ring_when_ready();
-      world().mail().wait("MPI_Waitall", [&] { return some.all_ready(); });
+    for (const RequestRef& r : some.all) {
+      if (r) wait_until_ready(*r, "MPI_Waitall");
     }
     some.take_all(array_of_statuses, failed);
   });

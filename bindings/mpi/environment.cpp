@@ -80,6 +80,7 @@ void initialise(int required, int* provided) {
   Process& p = process();
   const std::lock_guard lock(p.mutex);
   if (p.initialised) fail(MPI_ERR_OTHER, "MPI is initialised already, or has been finalised");
+  has_intel_values();  // a wrong value is said before anything needs it
   log_release("MPI's interface of Tutti " TUTTI_VERSION);
   p.level = required;
   p.main = std::this_thread::get_id();

@@ -1,16 +1,21 @@
 #include "bindings/mpi/errhandler.h"
 
 #include "bindings/mpi/procedures.h"
+#include "core/settings.h"
 
 namespace tutti::mpi {
 namespace {
 
 using HandlerRef = std::shared_ptr<ErrorHandler>;
 
+// The handles of two handlers, as the program's header has them.
+MPI_Errhandler errors_abort() { return has_intel_values() ? MPI_ERRORS_RETURN : MPI_ERRORS_ABORT; }
+MPI_Errhandler errors_return() { return has_intel_values() ? MPI_ERRORS_ABORT : MPI_ERRORS_RETURN; }
+
 /// Files that are not open have one handler: MPI_FILE_NULL's. There are no others, as files are
 /// refused.
 HandlerRef& file_handler() {
-  static auto* handler = new HandlerRef(error_handlers().share(MPI_ERRORS_RETURN));
+  static auto* handler = new HandlerRef(error_handlers().share(errors_return()));
   return *handler;
 }
 
@@ -99,14 +104,23 @@ int create_call(const char* procedure, On::Kind kind, Function* function, MPI_Er
 
 }  // namespace
 
+bool has_intel_values() {
+#ifdef TUTTI_MPI_MPICH
+  return false;  // there they agree
+#else
+  static const bool has = setting_boolean("TUTTI_MPI_INTEL");
+  return has;
+#endif
+}
+
 Handles<ErrorHandler, MPI_Errhandler>& error_handlers() {
   using All = Handles<ErrorHandler, MPI_Errhandler>;
   static All& handlers = []() -> All& {
     auto* made = new All;
     made->predefine(MPI_ERRORS_ARE_FATAL,
                     std::make_shared<ErrorHandler>(ErrorHandler::Action::fatal));
-    made->predefine(MPI_ERRORS_ABORT, std::make_shared<ErrorHandler>(ErrorHandler::Action::abort));
-    made->predefine(MPI_ERRORS_RETURN,
+    made->predefine(errors_abort(), std::make_shared<ErrorHandler>(ErrorHandler::Action::abort));
+    made->predefine(errors_return(),
                     std::make_shared<ErrorHandler>(ErrorHandler::Action::give_back));
     return *made;
   }();

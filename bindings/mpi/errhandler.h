@@ -24,6 +24,11 @@ class ErrorHandler {
   const Function function;
 };
 
+/// Whether the program says (TUTTI_MPI_INTEL) that its header is Intel MPI's for the standard's
+/// interface, which has other values for two handlers and three attributes (and for MPI_SEEK_...,
+/// which are of files). Throws Error for a value that is neither yes nor no.
+bool has_intel_values();
+
 /// All error handlers; the predefined ones are there from the start.
 Handles<ErrorHandler, MPI_Errhandler>& error_handlers();
 

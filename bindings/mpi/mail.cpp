@@ -409,6 +409,7 @@ void Mail::end_transfer(Request& receive) {
 
 void Mail::finish(Request& request) {
   --busy_;
+  if (request.then) request.then();
   request.over.store(true, std::memory_order_release);
   // Where nobody else has it any more, it goes.
   const std::shared_ptr<Request> last = std::move(request.itself);

@@ -33,12 +33,6 @@ Comm& fill(Request& r, MPI_Comm comm, bool keeps) {
   return c;
 }
 
-void begin_anew(Request& r) {
-  r.active = true;
-  r.over.store(false, std::memory_order_relaxed);
-  r.outcome = {};
-}
-
 void end_at_once(Request& r) {
   r.outcome.source = MPI_PROC_NULL;
   r.over.store(true, std::memory_order_release);
@@ -326,6 +320,12 @@ int start_matched(const char* procedure, const Message& m, MPI_Message* message,
 }
 
 }  // namespace
+
+void begin_anew(Request& r) {
+  r.active = true;
+  r.over.store(false, std::memory_order_relaxed);
+  r.outcome = {};
+}
 
 void fill_send(Request& send, const Message& m, MPI_Comm comm, SendMode mode, bool keeps) {
   const Comm& c = fill(send, comm, keeps);

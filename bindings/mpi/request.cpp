@@ -27,7 +27,8 @@ bool is_ready(const Request& request) {
       return request.over.load(std::memory_order_acquire) || !request.future.valid() ||
              request.future.ready();
     case RequestKind::both:
-      return std::ranges::all_of(request.parts, [](const RequestRef& r) { return is_ready(*r); });
+      return request.missing.load(std::memory_order_acquire) == 0 &&
+             std::ranges::all_of(request.parts, [](const RequestRef& r) { return is_ready(*r); });
     default:
       return request.over.load(std::memory_order_acquire);
   }
@@ -40,6 +41,7 @@ void settle(Request& request) {
     for (const RequestRef& part : request.parts) {
       if (request.outcome.error_class == MPI_SUCCESS) request.outcome = part->outcome;
     }
+    if (request.finish) request.finish();
   } else if (request.what == RequestKind::collective) {
     if (request.future.valid()) {
       const std::optional<Error> error = request.future.error();
@@ -53,9 +55,14 @@ void settle(Request& request) {
 
 void wait_until_ready(Request& request, const char* procedure) {
   if (is_ready(request)) return;
-  Mail& mail = world().mail();
-  if (request.future.valid()) request.future.on_ready([&mail] { mail.ring(); });
-  mail.wait(procedure, [&] { return is_ready(request); });
+  if (!request.future.valid()) {
+    return world().mail().wait(procedure, [&] { return is_ready(request); });
+  }
+  try {
+    wait_for(request.future, procedure);
+  } catch (const Error&) {
+    if (!request.future.ready()) throw;  // else it is the call's: settle() says it
+  }
 }
 
 void show_status(const Request& request, MPI_Status* status) {

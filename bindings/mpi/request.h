@@ -18,9 +18,12 @@
 
 namespace tutti::mpi {
 
-/// `both`: a send and a receive.
-enum class RequestKind : std::uint8_t { send, receive, collective, both, general };
+/// `both`: a send and a receive, or other messages that are one request; `task`: what another
+/// thread does.
+enum class RequestKind : std::uint8_t { send, receive, collective, both, task, general };
 enum class SendMode : std::uint8_t { standard, synchronous, buffered, ready };
+
+struct Partitions;  // partitioned.cpp
 
 /// What a receive says of its message.
 struct Outcome {
@@ -67,16 +70,16 @@ struct Request {
   std::uint64_t number = 0, receiver = 0;
   std::byte* transfer = nullptr;  // where it lands
   std::size_t wanted = 0, moved = 0;
-  // Of a partitioned one: which parts of the data the program has said to be there.
-  std::vector<bool> said;
-  std::size_t missing = 0;
+  std::function<void()> then;       // of a message: done before it is over, with the mail's lock
   std::shared_ptr<Request> itself;  // as long as the mail needs it and nobody else may have it
 
   // Collectives, and what is made of several requests:
   Future future;
   std::vector<std::shared_ptr<Request>> parts;
-  std::function<void(Request&)> begin;  // of a persistent one: starts it
-  std::function<void()> finish;         // what is left to do when the future is ready
+  std::atomic<std::size_t> missing{0};     // parts that are not started yet
+  std::shared_ptr<Partitions> partitions;  // of a partitioned one
+  std::function<void(Request&)> begin;     // of a persistent one: starts it
+  std::function<void()> finish;            // what is left to do when all that is ready
 
   General general;
 

@@ -5,6 +5,8 @@
 
 namespace tutti::mpi {
 
+/// Makes a request active.
+void begin_anew(Request& request);
 /// Starts a persistent request, which must not be active.
 void start_again(const RequestRef& request);
 /// The program has freed an active request: it goes on to its end by itself.

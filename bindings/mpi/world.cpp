@@ -19,21 +19,24 @@ void World::close() {
   all_->tutti = {};
 }
 
+namespace {
+
+bool has_messages(Mail& mail) {
+  const Mail::Lock lock(mail);
+  return mail.is_busy();
+}
+
+}  // namespace
+
 void run(Communicator& comm, const Call& call) {
-  Mail& mail = world().mail();
-  bool busy = false;
-  {
-    const Mail::Lock lock(mail);
-    busy = mail.is_busy();
-  }
-  if (!busy) return comm.run(call);
+  if (!has_messages(world().mail())) return comm.run(call);
   wait_for(comm.start(call), "a collective");
 }
 
 void wait_for(Future future, const char* what) {
   if (!future.valid()) return;
   Mail& mail = world().mail();
-  if (!future.ready()) {
+  if (!future.ready() && has_messages(mail)) {
     future.on_ready([&mail] { mail.ring(); });
     mail.wait(what, [&] { return future.ready(); });
   }

@@ -35,7 +35,8 @@ World* world_or_null();
 /// Runs a collective of Tutti's, and drives the mail meanwhile where messages of this rank are
 /// under way: others may wait for them.
 void run(Communicator& comm, const Call& call);
-/// Waits for a started one in the same way. `what`: the procedure, for errors.
+/// Waits for a started one in the same way: where no messages are under way, this thread drives
+/// what the rank has started. `what`: the procedure, for errors.
 void wait_for(Future future, const char* what);
 
 }  // namespace tutti::mpi

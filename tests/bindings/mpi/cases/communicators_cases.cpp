@@ -181,6 +181,127 @@ MPI_CASE(AWindowIsReadWrittenAndCountedByOthers) {
   }
 }
 
+MPI_CASE(TheMemoryOfASharedWindowIsOnePiece) {
+  MPI_Comm host;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  int own = -1;
+  int n = -1;
+  MPI_Comm_rank(host, &own);
+  MPI_Comm_size(host, &n);
+  // Rank r has r + 1 numbers; the second one has none.
+  const auto has = [](int r) { return r == 1 ? 0 : r + 1; };
+  MPI_Info apart;
+  MPI_Info_create(&apart);
+  MPI_Info_set(apart, "alloc_shared_noncontig", "true");
+  for (const MPI_Info info : {MPI_INFO_NULL, apart}) {
+    MPI_Win win;
+    int* mine = nullptr;
+    MPI_Win_allocate_shared(has(own) * static_cast<MPI_Aint>(sizeof(int)), sizeof(int), info, host,
+                            &mine, &win);
+    MPI_Win_fence(0, win);
+    for (int i = 0; i < has(own); ++i) mine[i] = datum(own, static_cast<std::size_t>(i), 4);
+    MPI_Win_fence(0, win);
+    int* next = nullptr;
+    for (int r = 0; r < n; ++r) {
+      MPI_Aint bytes = -1;
+      int unit = -1;
+      int* theirs = nullptr;
+      MPI_Win_shared_query(win, r, &bytes, &unit, &theirs);
+      EXPECT(bytes == has(r) * static_cast<MPI_Aint>(sizeof(int)) && unit == sizeof(int));
+      for (int i = 0; i < has(r); ++i) {
+        EXPECT(theirs[i] == datum(r, static_cast<std::size_t>(i), 4));
+      }
+      if (has(r) == 0) continue;
+      EXPECT(info != MPI_INFO_NULL || next == nullptr || theirs == next);
+      next = theirs + has(r);
+    }
+    // Calls reach the same memory.
+    const int last = n - 1 == 1 ? 0 : n - 1;
+    int first = -1;
+    MPI_Get(&first, 1, MPI_INT, last, 0, 1, MPI_INT, win);
+    EXPECT(first == datum(last, 0, 4));
+    MPI_Win_fence(0, win);
+    MPI_Win_free(&win);
+  }
+  MPI_Info_free(&apart);
+  MPI_Comm_free(&host);
+}
+
+MPI_CASE(AnAccumulateTakesTypesThatAreMadeOfPairsAndEmptyOnes) {
+  if (!one_host()) return;
+  struct Pair {
+    double value;
+    int index;
+  };
+  MPI_Datatype every_second;
+  MPI_Type_vector(2, 1, 2, MPI_DOUBLE_INT, &every_second);
+  MPI_Type_commit(&every_second);
+  MPI_Datatype nothing;
+  MPI_Type_contiguous(0, MPI_INT, &nothing);
+  MPI_Type_commit(&nothing);
+  MPI_Win win;
+  Pair* there = nullptr;
+  MPI_Win_allocate(3 * sizeof(Pair), sizeof(Pair), MPI_INFO_NULL, MPI_COMM_WORLD, &there, &win);
+  for (int i = 0; i < 3; ++i) there[i] = {-1.0, -1};
+  MPI_Win_fence(0, win);
+  // The largest first one is the last rank's, the largest third one that of rank 0.
+  const Pair mine[] = {{rank() + 0.5, rank()}, {100.0, 100}, {-0.25 * rank(), rank()}};
+  EXPECT(MPI_Accumulate(mine, 1, every_second, 0, 0, 1, every_second, MPI_MAXLOC, win) ==
+         MPI_SUCCESS);
+  int number = 0;
+  EXPECT(MPI_Accumulate(&number, 1, nothing, 0, 0, 1, nothing, MPI_SUM, win) == MPI_SUCCESS);
+  MPI_Win_fence(0, win);
+  if (rank() == 0) {
+    EXPECT(there[0].value == size() - 0.5 && there[0].index == size() - 1);
+    EXPECT(there[1].value == -1.0 && there[1].index == -1);
+    EXPECT(there[2].value == 0.0 && there[2].index == 0);
+  }
+  MPI_Win_free(&win);
+  MPI_Type_free(&nothing);
+  MPI_Type_free(&every_second);
+}
+
+MPI_CASE(ACopyThatIsMadeLaterWaitsForNobody) {
+  MPI_Comm copies[2];
+  MPI_Request requests[2];
+  int value = -1;
+  if (rank() == 0) {
+    // Whoever comes late: the others have begun both copies already.
+    for (int r = 1; r < size(); ++r) {
+      MPI_Recv(&value, 1, MPI_INT, r, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+  }
+  MPI_Comm_idup(MPI_COMM_WORLD, &copies[0], &requests[0]);
+  MPI_Comm_idup(MPI_COMM_WORLD, &copies[1], &requests[1]);
+  if (rank() != 0) MPI_Ssend(&value, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+  const int own = datum(rank(), 0);
+  MPI_Request sum;
+  int all = 0;
+  MPI_Iallreduce(&own, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &sum);
+  // In another order on each rank.
+  for (const int i : {rank() % 2, 1 - rank() % 2}) MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+  MPI_Wait(&sum, MPI_STATUS_IGNORE);
+  int expected = 0;
+  for (int r = 0; r < size(); ++r) expected += datum(r, 0);
+  EXPECT(all == expected);
+  for (MPI_Comm& copy : copies) {
+    int result = -1;
+    MPI_Comm_compare(copy, MPI_COMM_WORLD, &result);
+    EXPECT(result == MPI_CONGRUENT);
+    all = -1;
+    MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_SUM, copy);
+    EXPECT(all == expected);
+    // It can be parted as the original can.
+    MPI_Comm half;
+    MPI_Comm_split(copy, rank() % 2, 0, &half);
+    int n = -1;
+    MPI_Comm_size(half, &n);
+    EXPECT(n == (size() + 1 - rank() % 2) / 2);
+    MPI_Comm_free(&half);
+    MPI_Comm_free(&copy);
+  }
+}
+
 MPI_CASE(AWrongCallGetsItsClassAndASentence) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   int value = 0;

@@ -299,32 +299,5 @@ MPI_CASE(ThreadsOfARankSendAndReceiveSideBySide) {
   for (std::thread& t : threads) t.join();
 }
 
-MPI_CASE(APartitionedMessageArrivesWhenAllItsPartsAreReady) {
-  constexpr int kParts = 4;
-  constexpr int kEach = 1000;
-  std::vector<int> out(kParts * kEach);
-  std::vector<int> in(kParts * kEach, -1);
-  MPI_Request requests[2];
-  MPI_Psend_init(out.data(), kParts, kEach, MPI_INT, right(), 7, MPI_COMM_WORLD, MPI_INFO_NULL,
-                 &requests[0]);
-  MPI_Precv_init(in.data(), kParts, kEach, MPI_INT, left(), 7, MPI_COMM_WORLD, MPI_INFO_NULL,
-                 &requests[1]);
-  for (int round = 0; round < 3; ++round) {
-    std::ranges::copy(data(rank(), out.size(), round), out.begin());
-    MPI_Startall(2, requests);
-    int flag = -1;
-    for (const int part : {2, 0, 3}) MPI_Pready(part, requests[0]);
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Parrived(requests[1], 1, &flag);
-    EXPECT(flag == 0);
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Pready(1, requests[0]);
-    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
-    EXPECT(in == data(left(), in.size(), round));
-  }
-  MPI_Request_free(&requests[0]);
-  MPI_Request_free(&requests[1]);
-}
-
 }  // namespace
 }  // namespace tutti::test
