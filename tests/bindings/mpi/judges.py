@@ -5,7 +5,8 @@ first two; docs/mpi.md has what came out):
     judges.py mpi4py FOLDER [RANKS...]       mpi4py's tests: FOLDER is `test` of its source; TUTTI_PYTHON has the package,
                                              MPI4PY_MPIABI says for which library (mpich: libmpi.so.12)
     judges.py mpich FOLDER [PART...]         MPICH's test suite: FOLDER is its test/mpi, configured with CC=mpicc_abi and built;
-                                             PART is coll, pt2pt, ...
+                                             PART is coll, pt2pt, ... TUTTI_JUDGED names a file of what has been
+                                             judged, which is not run again; TUTTI_MOST_SECONDS cuts each test
 
 TUTTI is the program `tutti` to run (default: build/bin/tutti). Ends with 1 where anything failed.
 """
@@ -106,38 +107,63 @@ def mpi4py(folder, *ranks):
 # --- MPICH's test suite: the lines of each folder's testlist, "NAME RANKS arg=... env=... timeLimit=... xfail=..."
 
 
-def mpich(folder, *parts):
-    failed = []
-    for part in parts or ("attr", "coll", "comm", "datatype", "errhan", "group", "info", "init", "pt2pt", "rma", "topo", "threads"):
-        lists = [p for p in sorted(pathlib.Path(folder, part).rglob("testlist")) if "spawn" not in p.parts and "mpi_t" not in p.parts]
-        passed, bad = 0, []
-        for line, where in ((line, path.parent) for path in lists for line in path.read_text().splitlines()):
+def mpich_tests(folder, part):
+    """(name, folder of the program, words, options) of each line. One that asks for one of MPICH's own algorithms or devices
+    by its variables, and is listed without them as well, says nothing here; nor does one that fails under MPICH itself.
+    Tests that need more than a quarter of this machine's memory are told, and left out."""
+    seen, memory = set(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4
+    for path in sorted(pathlib.Path(folder, part).rglob("testlist")):
+        if "spawn" in path.parts or "mpi_t" in path.parts:
+            continue
+        for line in path.read_text().splitlines():
             words = shlex.split(line.split("#")[0])
             if len(words) < 2 or not words[1].isdigit():
                 continue
-            options = [word.split("=", 1) for word in words[2:] if "=" in word]
-            variables = dict(value.split("=", 1) for key, value in options if key == "env" and "=" in value)
-            # What asks for one of MPICH's own algorithms or devices by its variables says nothing here.
-            if any(name.startswith("MPIR_CVAR") for name in variables) or any(key == "xfail" for key, _ in options):
+            kept = [word for word in words if not word.startswith("env=MPIR_CVAR")]
+            name = f"{path.parent.relative_to(folder)}/{' '.join(kept)}"
+            if name in seen or any(word.startswith("xfail=") for word in words):
                 continue
-            name = f"{where.relative_to(folder)}/{' '.join(words)}"
-            if not (where / words[0]).exists():
-                bad.append(f"{name}: not built")
+            seen.add(name)
+            if max((float(word[4:]) * 2**30 for word in words if word.startswith("mem=")), default=0) > memory:
+                print(f"left out: {name}")
                 continue
-            start = time.monotonic()
-            arguments = [value for key, value in options if key == "arg"]
-            text, code = run(words[1], [str(where / words[0]), *arguments], 90, variables, where)
-            wanted = [value for key, value in options if key == "resultTest"]
-            good = code != 0 if wanted else code == 0 and "No Errors" in text  # TestErrFatal, TestStatus: it has to fail
-            if code is None:  # and not by taking too long
-                good = False
-            if report(name, code, text, time.monotonic() - start, good):
+            yield name, path.parent, kept, [word.split("=", 1) for word in kept[2:] if "=" in word]
+
+
+def mpich(folder, *parts):
+    judged = pathlib.Path(os.environ["TUTTI_JUDGED"]) if "TUTTI_JUDGED" in os.environ else None
+    known = dict(line.split("\t") for line in judged.read_text().splitlines()) if judged and judged.exists() else {}
+    folder, failed = pathlib.Path(folder).resolve(), []
+    for part in parts or ("attr", "coll", "comm", "datatype", "errhan", "group", "info", "init", "pt2pt", "rma", "topo", "threads"):
+        passed, bad = 0, []
+        for name, where, words, options in mpich_tests(folder, part):
+            if name not in known:
+                known[name] = "passed" if mpich_test(name, where, words, options) else "failed"
+                if judged:
+                    with judged.open("a") as file:
+                        file.write(f"{name}\t{known[name]}\n")
+            if known[name] == "passed":
                 passed += 1
             else:
                 bad.append(name)
         print(f"== {part}: {passed} of {passed + len(bad)} passed", flush=True)
         failed += bad
     return failed
+
+
+def mpich_test(name, where, words, options):
+    if not (where / words[0]).exists():
+        return report(name, "not built", "", 0, False)
+    start = time.monotonic()
+    arguments = [value for key, value in options if key == "arg"]
+    variables = dict(value.split("=", 1) for key, value in options if key == "env" and "=" in value)
+    seconds = max((int(value) for key, value in options if key == "timeLimit"), default=180)
+    seconds = min(seconds, int(os.environ.get("TUTTI_MOST_SECONDS", seconds)))
+    text, code = run(words[1], [str(where / words[0]), *arguments], seconds, variables, where)
+    # TestErrFatal, TestStatus: it has to fail, and not by taking too long.
+    fails = any(key == "resultTest" and value in ("TestErrFatal", "TestStatus") for key, value in options)
+    good = code not in (0, None) if fails else code == 0 and "No Errors" in text
+    return report(name, code, text, time.monotonic() - start, good)
 
 
 if __name__ == "__main__":
