@@ -73,7 +73,10 @@ int blocking(const char* procedure, MPI_Comm comm, const Make& make) {
 template <class Collective>
 void begin(Request& request, const Collective& collective) {
   Work work = collective(*request.comm);
-  request.finish = std::move(work.finish);
+  // The memory of the call lives until it is over, also where nothing is left to do then.
+  request.finish = [staging = std::move(work.staging), then = std::move(work.finish)] {
+    if (then) then();
+  };
   request.future = request.comm->tutti.start(work.call);
 }
 

@@ -150,7 +150,6 @@ Work Bcast::operator()(Comm& comm) const {
   work.call.in = work.call.out = s.out.get();
   if (comm.rank == root) {
     buffer.pack(s.out.get());
-    work.finish = [staging = work.staging] {};  // which has to live until then
   } else {
     work.finish = [staging = work.staging, buffer] {
       buffer.unpack(staging->out.get(), buffer.bytes());
@@ -175,7 +174,6 @@ Work Gather::operator()(Comm& comm) const {
     const Buffer own = buffer_of(in);
     const void* const from = own.is_packed() ? own.data() : input(own, work.stage().in);
     work.call = bytes_call(Collective::gather, from, nullptr, own.bytes(), root).call;
-    if (work.staging) work.finish = [staging = work.staging] {};
     return work;
   }
   check(out, "receive");
@@ -248,7 +246,6 @@ Work Scatter::operator()(Comm& comm) const {
     work.call.out = static_cast<std::byte*>(const_cast<void*>(work.call.in)) +
                     static_cast<std::size_t>(root) * work.call.count;
   }
-  if (work.staging && !work.finish) work.finish = [staging = work.staging] {};
   return work;
 }
 
@@ -290,7 +287,6 @@ Work Allgather::operator()(Comm& comm) const {
   const Buffer own = in_place(in.buffer) ? buffer_of(out, comm.rank) : buffer_of(in);
   check_equal(comm, own.bytes(), each);
   work.call.in = own.is_packed() ? own.data() : input(own, work.stage().in);
-  if (work.staging && !work.finish) work.finish = [staging = work.staging] {};
   return work;
 }
 
@@ -315,7 +311,6 @@ Work Allgatherv::operator()(Comm& comm) const {
   work.call.out_counts = s.out_counts;
   work.call.out_offsets = s.out_offsets;
   work.call.in = own.is_packed() ? own.data() : input(own, s.in);
-  work.finish = [staging = work.staging] {};
   return work;
 }
 
@@ -342,7 +337,6 @@ Work Alltoall::operator()(Comm& comm) const {
     const Buffer from = buffer_of(Block{in.buffer, in.count * comm.size(), in.type});
     work.call.in = from.is_packed() ? from.data() : input(from, work.stage().in);
   }
-  if (work.staging && !work.finish) work.finish = [staging = work.staging] {};
   return work;
 }
 
@@ -367,7 +361,6 @@ Work Alltoallv::operator()(Comm& comm) const {
   work.call.in_offsets = s.in_offsets;
   work.call.out_counts = s.out_counts;
   work.call.out_offsets = s.out_offsets;
-  work.finish = [staging = work.staging] {};
   return work;
 }
 

@@ -285,7 +285,6 @@ Work ReduceScatter::operator()(Comm& comm) const {
     s.in_counts.push_back(static_cast<std::size_t>(c) * native->elements);
   }
   work.call.in_counts = s.in_counts;
-  work.finish = [staging = work.staging] {};
   move_result(work, own, bytes_of(*type, own.count));
   return work;
 }

@@ -25,8 +25,9 @@ struct Staging {
 
 struct Work {
   Call call;
-  std::shared_ptr<Staging> staging;  // none: the call uses the program's buffers
-  std::function<void()> finish;      // empty: nothing is left to do
+  /// Lives as long as the call. None: the call uses the program's buffers.
+  std::shared_ptr<Staging> staging;
+  std::function<void()> finish;  // empty: nothing is left to do
 
   Staging& stage() {
     if (!staging) staging = std::make_shared<Staging>();

@@ -327,5 +327,26 @@ MPI_CASE(NeighborsOnARingOfAnyLengthSendToBothSides) {
   MPI_Comm_free(&ring);
 }
 
+MPI_CASE(WhatAStartedGatherPacksStaysThereUntilItIsOver) {
+  MPI_Datatype column;
+  MPI_Type_vector(12, 1, 10, MPI_INT, &column);
+  MPI_Type_commit(&column);
+  for (int root = 0; root < size(); ++root) {
+    for (int round = 0; round < 50; ++round) {
+      std::vector<int> in(120, -1);
+      for (std::size_t i = 0; i < 12; ++i) in[10 * i] = datum(rank(), i, round);
+      std::vector<int> out(static_cast<std::size_t>(12 * size()), -1);
+      MPI_Request request;
+      MPI_Igather(in.data(), 1, column, out.data(), 12, MPI_INT, root, MPI_COMM_WORLD, &request);
+      // Memory of that size that was given back by mistake is overwritten here.
+      const std::vector<int> other(12, 77);
+      MPI_Wait(&request, MPI_STATUS_IGNORE);
+      if (rank() == root) EXPECT(out == of_all(12, round));
+      EXPECT(other[11] == 77);
+    }
+  }
+  MPI_Type_free(&column);
+}
+
 }  // namespace
 }  // namespace tutti::test
