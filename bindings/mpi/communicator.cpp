@@ -5,8 +5,10 @@
 #include <thread>
 #include <unordered_map>
 
+#include "bindings/mpi/point_to_point.h"
 #include "bindings/mpi/procedures.h"
 #include "bindings/mpi/request.h"
+#include "bindings/mpi/start.h"
 #include "bindings/mpi/world.h"
 #include "bootstrap/unique_id.h"
 #include "comm/impl.h"
@@ -60,6 +62,59 @@ CommRef made(Communicator tutti, const Comm& like) {
   CommRef comm = made(std::move(tutti), std::move(members), rank);
   comm->handler = like.handler;
   return comm;
+}
+
+/// A place where the ranks of a new communicator can meet, some of the parent's.
+UniqueId new_place(const Comm& parent, const Group& members) {
+  const RankGroup& known = *parent.tutti.impl().group;
+  const std::vector<int> processes = processes_of(parent);
+  bool is_one_host = true;
+  for (int r = 0; r < known.size(); ++r) {
+    if (r == known.rank() || members.rank_of(processes[static_cast<std::size_t>(r)]) < 0) continue;
+    is_one_host = is_one_host && known.same_host(r);
+  }
+  return make_unique_id(is_one_host ? MeetingPlace() : MeetingPlace::among_hosts());
+}
+
+// The contexts of what members of a group tell each other are not those of other messages.
+constexpr std::uint64_t kCreations = 0xc4ea'0000'0000'c4ea;
+
+/// Sends the place to a rank of the parent, or receives it.
+void pass(Comm& parent, RequestKind kind, int peer, int tag, UniqueId& where) {
+  static const std::shared_ptr<Type> byte = shared_type(MPI_BYTE);
+  auto message = std::make_shared<Request>(kind);
+  message->procedure = "MPI_Comm_create_group";
+  message->context = parent.context ^ kCreations;
+  message->own = parent.rank;
+  message->peer = peer;
+  message->job_peer = parent.group->at(peer);
+  message->tag = tag;
+  message->keeps_packed = true;
+  message->packed.assign(where.bytes.begin(), where.bytes.end());
+  message->buffer = {message->packed.data(), sizeof where.bytes, Held<Type>(byte)};
+  start_message(message);
+  let_go(message);  // whatever becomes of this call
+  world().mail().wait(message->procedure, [&] { return is_ready(*message); });
+  std::ranges::copy(message->packed, where.bytes.begin());
+}
+
+/// What a thread of its own does, as a request.
+std::shared_ptr<Request> begin_task(const char* procedure, std::function<void()> work) {
+  auto request = std::make_shared<Request>(RequestKind::task);
+  request->procedure = procedure;
+  request->active = true;
+  Mail& mail = world().mail();
+  mail.task_begins();
+  std::thread([request, &mail, work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception& e) {
+      request->fail(error_class_of(code_of_current_exception(request->procedure)), e.what());
+    }
+    request->over.store(true, std::memory_order_release);
+    mail.task_ends();
+  }).detach();
+  return request;
 }
 
 /// All are here, and nobody waits for messages of this rank outside of the call.
@@ -145,22 +200,36 @@ CommRef create(Comm& parent, const Group& group) {
                is_member ? rank : 0);
 }
 
-CommRef create_of_members(Comm& parent, const Group& group) {
-  std::vector<int> excluded;
-  std::vector<int> order;
-  for (int r = 0; r < parent.size(); ++r) {
-    if (group.rank_of(parent.group->at(r)) == MPI_UNDEFINED) {
-      excluded.push_back(r);
+CommRef create_of_members(Comm& parent, const Group& group, int tag) {
+  const Options options = parent.tutti.options();
+  const int size = group.size();
+  const int rank = group.rank_of(parent.group->at(parent.rank));
+  Communicator tutti;
+  if (size == 1) {
+    tutti = Communicator::alone(options);
+  } else {
+    const auto in_parent = [&](int r) { return parent.group->rank_of(group.at(r)); };
+    UniqueId where;
+    if (rank == 0) {
+      where = new_place(parent, group);
+      for (int r = 1; r < size; ++r) pass(parent, RequestKind::send, in_parent(r), tag, where);
     } else {
-      order.push_back(parent.group->at(r));
+      pass(parent, RequestKind::receive, in_parent(0), tag, where);
     }
+    // A thread of its own meets the others, as messages go on meanwhile.
+    auto met = std::make_shared<Communicator>();
+    const auto meets = begin_task("MPI_Comm_create_group", [met, where, rank, size, options] {
+      *met = Communicator::create(where, rank, size, options);
+    });
+    world().mail().wait("MPI_Comm_create_group", [&] { return is_ready(*meets); });
+    if (meets->outcome.error_class != MPI_SUCCESS) {
+      throw Failure(meets->outcome.error_class, meets->outcome.sentence);
+    }
+    tutti = std::move(*met);
   }
-  const std::lock_guard lock(parent.mutex);
-  Communicator part = parent.tutti.shrink(excluded);
-  if (order != group.members()) {
-    part = part.split(0, group.rank_of(parent.group->at(parent.rank)));
-  }
-  return made(std::move(part), parent);
+  CommRef comm = made(std::move(tutti), group.members(), rank);
+  comm->handler = parent.handler;
+  return comm;
 }
 
 CommRef duplicate(Comm& parent) {
@@ -182,38 +251,24 @@ std::shared_ptr<Request> duplicate_later(const CommRef& parent, const CommRef& c
   copy->places = parent->places;
   copy->remote_places = parent->remote_places;
   copy->handler = parent->handler;
-  auto request = std::make_shared<Request>(RequestKind::task);
-  request->procedure = "MPI_Comm_idup";
-  request->comm = parent;
-  request->active = true;
   // Among the parent's calls there is one broadcast, which takes its place there as any started
   // call does: of where the new one's ranks meet.
   Communicator& tutti = parent->tutti;
-  const RankGroup& group = *tutti.impl().group;
+  const int rank = tutti.rank();
+  const int size = tutti.size();
   auto where = std::make_shared<UniqueId>();
-  if (group.rank() == 0) {
-    bool is_one_host = true;
-    for (int r = 1; r < group.size(); ++r) is_one_host = is_one_host && group.same_host(r);
-    *where = make_unique_id(is_one_host ? MeetingPlace() : MeetingPlace::among_hosts());
-  }
+  if (rank == 0) *where = new_place(*parent, Group(processes_of(*parent)));
   Future told = tutti.start({.collective = Collective::broadcast,
                              .in = where.get(),
                              .out = where.get(),
                              .count = sizeof *where,
                              .type = DataType::uint8});
-  std::thread([request, copy, where, told, options = tutti.options(), rank = group.rank(),
-               size = group.size()]() mutable {
-    try {
-      told.wait();
-      copy->tutti = Communicator::create(*where, rank, size, options);
-      copy->context = copy->tutti.impl().group->id();
-    } catch (const std::exception& e) {
-      request->fail(error_class_of(code_of_current_exception("MPI_Comm_idup")), e.what());
-    }
-    request->over.store(true, std::memory_order_release);
-    if (World* const w = world_or_null()) w->mail().ring();
-  }).detach();
-  return request;
+  return begin_task("MPI_Comm_idup", [copy, where, told, options = tutti.options(), rank, size,
+                                      keeps = parent]() mutable {
+    told.wait();
+    copy->tutti = Communicator::create(*where, rank, size, options);
+    copy->context = copy->tutti.impl().group->id();
+  });
 }
 
 CommRef make_inter(CommRef both, GroupRef here, GroupRef there) {

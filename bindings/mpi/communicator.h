@@ -72,8 +72,9 @@ CommRef comm_of_self(int process);
 CommRef split(Comm& parent, int color, int key);
 /// In the group's order.
 CommRef create(Comm& parent, const Group& group);
-/// The same; collective over the group's members alone.
-CommRef create_of_members(Comm& parent, const Group& group);
+/// The same; collective over the group's members alone, which may make several at once, with a tag
+/// for each.
+CommRef create_of_members(Comm& parent, const Group& group, int tag);
 CommRef duplicate(Comm& parent);
 /// The same for MPI_Comm_idup: waits for nobody. A thread of its own meets those of the others, and
 /// makes `copy` one of the parent's members; it is to be used when the request is over.

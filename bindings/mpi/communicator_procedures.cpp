@@ -1,6 +1,9 @@
 // MPI_Comm_... and MPI_Intercomm_...: communicators, what they are and how they are made.
 #include <algorithm>
+#include <climits>
 #include <cstring>
+#include <functional>
+#include <string_view>
 #include <vector>
 
 #include "bindings/mpi/info.h"
@@ -88,9 +91,13 @@ Group both_of(const Group& a, const Group& b) {
   return Group(std::move(all));
 }
 
-MPI_Comm new_inter(GroupRef here, GroupRef there) {
-  CommRef both = create_of_members(*world().all(), both_of(*here, *there));
+MPI_Comm new_inter(GroupRef here, GroupRef there, int tag) {
+  CommRef both = create_of_members(*world().all(), both_of(*here, *there), tag);
   return publish(make_inter(std::move(both), std::move(here), std::move(there)));
+}
+
+int tag_of(const char* stringtag) {
+  return static_cast<int>(std::hash<std::string_view>{}(stringtag)&INT_MAX);
 }
 
 }  // namespace
@@ -215,17 +222,17 @@ int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* new
     check_members(c, g);
     if (tag < 0) fail(MPI_ERR_TAG, "the tag is {}, but has to be 0 or more", tag);
     if (g.rank_of(c.group->at(c.rank)) == MPI_UNDEFINED) return;
-    *newcomm = publish(create_of_members(c, g));
+    *newcomm = publish(create_of_members(c, g, tag));
   });
 }
 int MPI_Comm_create_from_group(MPI_Group group, const char* stringtag, MPI_Info info,
                                MPI_Errhandler errhandler, MPI_Comm* newcomm) {
   return guarded("MPI_Comm_create_from_group", {}, [&] {
     *newcomm = MPI_COMM_NULL;
-    (void)stringtag, (void)info;
+    (void)info;
     const Group& g = group_of(group);
     if (g.rank_of(world().mail().rank()) == MPI_UNDEFINED) return;
-    CommRef made = create_of_members(*world().all(), g);
+    CommRef made = create_of_members(*world().all(), g, tag_of(stringtag));
     if (auto handler = error_handlers().share(errhandler)) made->handler = handler;
     *newcomm = publish(std::move(made));
   });
@@ -329,7 +336,7 @@ int MPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_co
     check_peer(local, local_leader, "local leader");
     if (tag < 0) fail(MPI_ERR_TAG, "the tag is {}, but has to be 0 or more", tag);
     GroupRef there = group_beyond(local, local_leader, peer_comm, remote_leader, tag);
-    *newintercomm = new_inter(local.group, std::move(there));
+    *newintercomm = new_inter(local.group, std::move(there), tag);
   });
 }
 int MPI_Intercomm_create_from_groups(MPI_Group local_group, int local_leader,
@@ -338,13 +345,14 @@ int MPI_Intercomm_create_from_groups(MPI_Group local_group, int local_leader,
                                      MPI_Errhandler errhandler, MPI_Comm* newintercomm) {
   return guarded("MPI_Intercomm_create_from_groups", {}, [&] {
     *newintercomm = MPI_COMM_NULL;
-    (void)stringtag, (void)info, (void)remote_leader;
+    (void)info, (void)remote_leader;
+    const int tag = tag_of(stringtag);
     GroupRef here = shared_group(local_group);
     if (local_leader < 0 || local_leader >= here->size()) {
       fail(MPI_ERR_ARG, "the local leader is no rank of its group");
     }
     // The groups are known to both leaders alone.
-    CommRef local = create_of_members(*world().all(), *here);
+    CommRef local = create_of_members(*world().all(), *here, tag);
     int size = 0;
     std::vector<int> theirs;
     if (local->rank == local_leader) {
@@ -360,7 +368,8 @@ int MPI_Intercomm_create_from_groups(MPI_Group local_group, int local_leader,
                        DataType::int32,
                        {},
                        local_leader});
-    *newintercomm = new_inter(std::move(here), std::make_shared<const Group>(std::move(theirs)));
+    *newintercomm =
+        new_inter(std::move(here), std::make_shared<const Group>(std::move(theirs)), tag);
     if (auto handler = error_handlers().share(errhandler)) {
       comm_of(*newintercomm).handler = handler;
     }

@@ -75,7 +75,8 @@ Mail::Mail(Communicator& job, bool several)
 }
 
 void Mail::close() {
-  wait("MPI_Finalize: this rank's messages", [&] { return busy_ == 0 && waiting_ == 0; });
+  wait("MPI_Finalize: this rank's messages",
+       [&] { return busy_ == 0 && waiting_ == 0 && tasks_.load(std::memory_order_acquire) == 0; });
   Future all = comm_.start({.collective = Collective::barrier});
   all.on_ready([this] { ring(); });
   wait("MPI_Finalize: the other ranks", [&] { return all.ready(); });

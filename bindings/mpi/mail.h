@@ -68,6 +68,13 @@ class Mail {
   bool is_busy() const { return busy_ + matching_.waiting() > 0; }
   /// Wakes the thread that waits: from any thread.
   void ring();
+  /// A thread of the library's own works for a request: close() waits until it says its end, which
+  /// wakes the thread that waits.
+  void task_begins() { tasks_.fetch_add(1, std::memory_order_relaxed); }
+  void task_ends() {
+    ring();
+    tasks_.fetch_sub(1, std::memory_order_release);
+  }
   /// Wakes a rank of this host, by its number in the job, that may wait for what this one has done.
   void wake(int rank) { peers_[static_cast<std::size_t>(rank)]->lane.wake(); }
 
@@ -139,6 +146,7 @@ class Mail {
   std::uint64_t last_number_ = 0;
   std::size_t busy_ = 0;     // sends that are not over, receives whose data is coming
   std::size_t waiting_ = 0;  // records and parts that wait for room
+  std::atomic<int> tasks_{0};
   bool crowded_ = false;
   bool far_ = false;  // there are other hosts
   bool light_ = false;

@@ -18,11 +18,14 @@ void check_tag(int tag, bool may_be_any) {
 
 Buffer buffer_of(const Message& m, bool keeps) {
   check_count(m.count);
-  Type& type = committed_type(m.type);
+  // With nobody, the type of no data may be none.
+  const bool is_nothing = m.peer == MPI_PROC_NULL && m.count == 0 && m.type == MPI_DATATYPE_NULL;
+  const MPI_Datatype handle = is_nothing ? MPI_BYTE : m.type;
+  Type& type = committed_type(handle);
   if (m.buffer == nullptr && m.count > 0 && type.predefined()) {
     fail(MPI_ERR_BUFFER, "the buffer is null, but the call moves {} elements", m.count);
   }
-  return {m.buffer, m.count, keeps ? Held<Type>(shared_type(m.type)) : Held<Type>(type)};
+  return {m.buffer, m.count, keeps ? Held<Type>(shared_type(handle)) : Held<Type>(type)};
 }
 
 Comm& fill(Request& r, MPI_Comm comm, bool keeps) {

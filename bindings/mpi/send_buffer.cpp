@@ -31,10 +31,12 @@ class SendBuffer {
     used_ += needs;
     sends_.push_back(send);
   }
-  bool is_empty() {
+  /// Those that are not over.
+  const std::vector<RequestRef>& under_way() {
     forget_old();
-    return sends_.empty();
+    return sends_;
   }
+  bool is_empty() { return under_way().empty(); }
   void wait(const char* procedure) {
     if (is_empty()) return;
     world().mail().wait(procedure, [&] { return is_empty(); });
@@ -101,6 +103,14 @@ void flush(const Place& place, const char* procedure) {
   if (place) place->wait(procedure);
 }
 
+/// A request that is over when all that is under way now is.
+MPI_Request start_flush(const Place& place) {
+  auto request = std::make_shared<Request>(RequestKind::both);
+  request->active = true;
+  if (place) request->parts = place->under_way();
+  return requests().add(std::move(request));
+}
+
 }  // namespace
 
 void start_buffered(const RequestRef& send) {
@@ -152,20 +162,14 @@ int MPI_Buffer_flush() {
   return guarded("MPI_Buffer_flush", {}, [] { flush(of_process(), "MPI_Buffer_flush"); });
 }
 int MPI_Buffer_iflush(MPI_Request* request) {
-  return guarded("MPI_Buffer_iflush", {}, [&] {
-    flush(of_process(), "MPI_Buffer_iflush");
-    *request = finished_request();
-  });
+  return guarded("MPI_Buffer_iflush", {}, [&] { *request = start_flush(of_process()); });
 }
 int MPI_Comm_flush_buffer(MPI_Comm comm) {
   return guarded("MPI_Comm_flush_buffer", comm,
                  [&] { flush(of_comm(comm), "MPI_Comm_flush_buffer"); });
 }
 int MPI_Comm_iflush_buffer(MPI_Comm comm, MPI_Request* request) {
-  return guarded("MPI_Comm_iflush_buffer", comm, [&] {
-    flush(of_comm(comm), "MPI_Comm_iflush_buffer");
-    *request = finished_request();
-  });
+  return guarded("MPI_Comm_iflush_buffer", comm, [&] { *request = start_flush(of_comm(comm)); });
 }
 
 int MPI_Session_flush_buffer(MPI_Session session) {
@@ -173,10 +177,8 @@ int MPI_Session_flush_buffer(MPI_Session session) {
                  [&] { flush(of_session(session), "MPI_Session_flush_buffer"); });
 }
 int MPI_Session_iflush_buffer(MPI_Session session, MPI_Request* request) {
-  return guarded("MPI_Session_iflush_buffer", session, [&] {
-    flush(of_session(session), "MPI_Session_iflush_buffer");
-    *request = finished_request();
-  });
+  return guarded("MPI_Session_iflush_buffer", session,
+                 [&] { *request = start_flush(of_session(session)); });
 }
 
 }  // namespace tutti::mpi

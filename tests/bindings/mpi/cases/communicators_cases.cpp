@@ -1,5 +1,6 @@
 // Communicators, groups, windows, and errors.
 #include <algorithm>
+#include <thread>
 
 #include "tests/bindings/mpi/cases/cases.h"
 
@@ -259,6 +260,47 @@ MPI_CASE(AnAccumulateTakesTypesThatAreMadeOfPairsAndEmptyOnes) {
   MPI_Win_free(&win);
   MPI_Type_free(&nothing);
   MPI_Type_free(&every_second);
+}
+
+MPI_CASE(AGroupMakesACommunicatorWhileOthersOfTheParentAreBusy) {
+  // A copy is under way that rank 0 begins last; meanwhile the others make theirs.
+  MPI_Comm copy;
+  MPI_Request request;
+  MPI_Group all;
+  MPI_Group group;
+  MPI_Comm_group(MPI_COMM_WORLD, &all);
+  const int first = 0;
+  MPI_Group_excl(all, 1, &first, &group);
+  MPI_Comm made[2] = {MPI_COMM_NULL, MPI_COMM_NULL};
+  if (rank() != 0) {
+    MPI_Comm_idup(MPI_COMM_WORLD, &copy, &request);
+    // By two threads at once, in another order on each rank: the tag says which is which.
+    std::thread other([&] {
+      const int tag = rank() % 2;
+      MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &made[tag]);
+    });
+    MPI_Comm_create_group(MPI_COMM_WORLD, group, 1 - rank() % 2, &made[1 - rank() % 2]);
+    other.join();
+    for (int i = 0; i < 2; ++i) {
+      const int own = datum(rank(), 0, i);
+      int sum = 0;
+      MPI_Allreduce(&own, &sum, 1, MPI_INT, MPI_SUM, made[i]);
+      int expected = 0;
+      for (int r = 1; r < size(); ++r) expected += datum(r, 0, i);
+      EXPECT(sum == expected);
+      MPI_Comm_free(&made[i]);
+    }
+    MPI_Send(nullptr, 0, MPI_INT, 0, 3, MPI_COMM_WORLD);
+  } else {
+    for (int r = 1; r < size(); ++r) {
+      MPI_Recv(nullptr, 0, MPI_INT, r, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    MPI_Comm_idup(MPI_COMM_WORLD, &copy, &request);
+  }
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  MPI_Comm_free(&copy);
+  MPI_Group_free(&group);
+  MPI_Group_free(&all);
 }
 
 MPI_CASE(ACopyThatIsMadeLaterWaitsForNobody) {

@@ -299,5 +299,35 @@ MPI_CASE(ThreadsOfARankSendAndReceiveSideBySide) {
   for (std::thread& t : threads) t.join();
 }
 
+MPI_CASE(AFlushOfBufferedSendsCanBeStartedAndWaitedForLater) {
+  constexpr int kBytes = 100000;
+  std::vector<char> room(kBytes + MPI_BSEND_OVERHEAD);
+  const std::vector<char> out(kBytes, static_cast<char>(rank()));
+  std::vector<char> in(kBytes, -1);
+  MPI_Buffer_attach(room.data(), static_cast<int>(room.size()));
+  for (int round = 0; round < 2; ++round) {  // there is room for one at a time
+    EXPECT(MPI_Bsend(out.data(), kBytes, MPI_BYTE, rank(), 0, MPI_COMM_WORLD) == MPI_SUCCESS);
+    MPI_Request flush;
+    MPI_Buffer_iflush(&flush);
+    int flag = -1;
+    MPI_Test(&flush, &flag, MPI_STATUS_IGNORE);
+    EXPECT(flag == 0);  // as nobody has received it
+    MPI_Recv(in.data(), kBytes, MPI_BYTE, rank(), 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    EXPECT(in == out);
+    MPI_Wait(&flush, MPI_STATUS_IGNORE);
+  }
+  void* memory = nullptr;
+  int bytes = 0;
+  MPI_Buffer_detach(&memory, &bytes);
+  EXPECT(memory == room.data());
+}
+
+MPI_CASE(AReceiveFromNobodyTakesNoType) {
+  MPI_Status status;
+  EXPECT(MPI_Recv(nullptr, 0, MPI_DATATYPE_NULL, MPI_PROC_NULL, 1, MPI_COMM_WORLD, &status) ==
+         MPI_SUCCESS);
+  EXPECT(status.MPI_SOURCE == MPI_PROC_NULL && status.MPI_TAG == MPI_ANY_TAG);
+}
+
 }  // namespace
 }  // namespace tutti::test
