@@ -298,25 +298,6 @@ void Window::Impl::wait_for_writers() {
       rank, number, stopped, kWriterPatience.count());
 }
 
-namespace {
-void end_in_turn(const std::shared_ptr<Window::Impl>& impl) {
-  constexpr auto kPatience = std::chrono::seconds(5);
-  if (impl->ended) return;
-  if (impl->comm->group->is_inherited()) return impl->end();
-  Turns& turns = impl->comm->turns;
-  try {
-    turns.lock(deadline_after(kPatience));
-    impl->end();
-    return turns.unlock();
-  } catch (const Error&) {
-  }
-  log().warn("rank {}: window {} stays, as another call of the communicator does not end",
-             impl->rank, impl->number);
-  abandon(impl);
-}
-
-}  // namespace
-
 Window::Window() = default;
 Window::Window(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Window::Window(Window&&) noexcept = default;
@@ -337,8 +318,20 @@ Window::Impl& Window::impl() const {
 }
 
 void Window::end() noexcept {
+  constexpr auto kPatience = std::chrono::seconds(5);
   if (!impl_) return;
-  end_in_turn(impl_);
+  try {
+    if (!impl_->ended && impl_->comm->group->is_inherited()) impl_->end();
+    if (!impl_->ended) {
+      impl_->comm->turns.lock(deadline_after(kPatience));
+      impl_->end();
+      impl_->comm->turns.unlock();
+    }
+  } catch (const Error&) {
+    log().warn("rank {}: window {} stays, as another call of the communicator does not end",
+               impl_->rank, impl_->number);
+    abandon(impl_);
+  }
   impl_.reset();  // not earlier: a call that waits has read it, before its own turn
 }
 

@@ -39,9 +39,8 @@ void read_sysfs_processors(const SysfsTree& tree, Records& records);
 /// by address, or adds new ones; adds processors if there are none yet.
 void read_kfd(const SysfsTree& tree, const std::string& folder, Records& records);
 
-/// Completes the GPUs in `records`, by address, and adds GPUs that /sys hides, as NVIDIA's driver
-/// describes them. Opens the library (libnvidia-ml.so.1) at run time. Without it, nothing happens,
-/// and "not seen" mentions GPUs without links.
+/// Completes the GPUs in `records`, by address, and adds GPUs that /sys hides, as NVML says. It is
+/// opened here; without it nothing happens, and "not seen" mentions GPUs without links.
 void add_nvml(Records& records);
 
 }  // namespace tutti::topology

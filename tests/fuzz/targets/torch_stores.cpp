@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "bootstrap/torch_store.h"
-#include "bootstrap/torch_store.h"
 #include "tests/fuzz/target.h"
 #include "transport/sockets/socket.h"
 
