@@ -318,14 +318,14 @@ Window::Impl& Window::impl() const {
 }
 
 void Window::end() noexcept {
-  constexpr auto kPatience = std::chrono::seconds(5);
   if (!impl_) return;
   try {
     if (!impl_->ended && impl_->comm->group->is_inherited()) impl_->end();
     if (!impl_->ended) {
-      impl_->comm->turns.lock(deadline_after(kPatience));
+      Turns& turns = impl_->comm->turns;  // the end takes it from the window
+      turns.lock(deadline_after(std::chrono::seconds(5)));
       impl_->end();
-      impl_->comm->turns.unlock();
+      turns.unlock();
     }
   } catch (const Error&) {
     log().warn("rank {}: window {} stays, as another call of the communicator does not end",

@@ -234,10 +234,10 @@ std::byte* Window::map(int peer) const {
 }
 
 void Window::run(const WindowCall& call) try {
-  Impl& i = impl();
-  i.check(call);
-  if (group_is_open()) return keep_for_group(impl_, call);
-  i.run(call);
+  impl().check(call);
+  const std::shared_ptr<Impl> held = impl_;  // end() lets go of it beside a call that waits
+  if (group_is_open()) return keep_for_group(held, call);
+  held->run(call);
 } catch (const std::bad_alloc& e) {
   throw as_error(e);
 }

@@ -191,12 +191,16 @@ bool Work::wait(std::chrono::milliseconds timeout) {
         lock.lock();
         wait_until(lock, cv_, std::min(end, Clock::now() + kMoment), over);
       }
-      if (awaited_.valid() && !over()) {
+      const EndedByCtrlC interruptible;
+      for (bool drives = awaited_.valid(); drives && !over() && Clock::now() < end;) {
         lock.unlock();
         try {
-          awaited_.wait_until(end);
-        } catch (const Error&) {  // end() has it, too
+          const auto next = Interruptible::any() ? std::min(end, Clock::now() + kMoment) : end;
+          drives = !awaited_.wait_until(next);
+        } catch (const Error&) {  // end() has it, or a callback waits, which must not
+          drives = false;
         }
+        throw_if_interrupted();
         lock.lock();
       }
       if (!wait_until(lock, cv_, end, over)) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <exception>
 #include <thread>
 #include <unordered_map>
 
@@ -105,15 +106,21 @@ std::shared_ptr<Request> begin_task(const char* procedure, std::function<void()>
   request->active = true;
   Mail& mail = world().mail();
   mail.task_begins();
-  std::thread([request, &mail, work = std::move(work)] {
-    try {
-      work();
-    } catch (const std::exception& e) {
-      request->fail(error_class_of(code_of_current_exception(request->procedure)), e.what());
-    }
-    request->over.store(true, std::memory_order_release);
+  try {
+    std::thread([request, &mail, work = std::move(work)]() mutable {
+      try {
+        work();
+      } catch (const std::exception& e) {
+        request->fail(error_class_of(code_of_current_exception(request->procedure)), e.what());
+      }
+      work = nullptr;  // what it holds goes before anybody hears of the end
+      request->over.store(true, std::memory_order_release);
+      mail.task_ends();
+    }).detach();
+  } catch (...) {
     mail.task_ends();
-  }).detach();
+    throw;
+  }
   return request;
 }
 
@@ -257,18 +264,29 @@ std::shared_ptr<Request> duplicate_later(const CommRef& parent, const CommRef& c
   const int rank = tutti.rank();
   const int size = tutti.size();
   auto where = std::make_shared<UniqueId>();
-  if (rank == 0) *where = new_place(*parent, Group(processes_of(*parent)));
+  std::exception_ptr why;
+  try {
+    if (rank == 0) *where = new_place(*parent, Group(processes_of(*parent)));
+  } catch (...) {
+    why = std::current_exception();  // the others hear of it: an id of zeros
+  }
   Future told = tutti.start({.collective = Collective::broadcast,
                              .in = where.get(),
                              .out = where.get(),
                              .count = sizeof *where,
                              .type = DataType::uint8});
-  return begin_task("MPI_Comm_idup", [copy, where, told, options = tutti.options(), rank, size,
-                                      keeps = parent]() mutable {
+  const auto meets = [copy, where, told, why, options = tutti.options(), rank, size]() mutable {
     told.wait();
+    if (why) std::rethrow_exception(why);
+    if (*where == UniqueId{}) {
+      throw Error(ErrorCode::system, "rank 0 has found no place to meet: see its error", 0);
+    }
     copy->tutti = Communicator::create(*where, rank, size, options);
     copy->context = copy->tutti.impl().group->id();
-  });
+  };
+  const auto request = begin_task("MPI_Comm_idup", meets);
+  request->comm = parent;  // the broadcast is of it, though the program may free it
+  return request;
 }
 
 CommRef make_inter(CommRef both, GroupRef here, GroupRef there) {

@@ -41,6 +41,10 @@ Rendezvous rendezvous_in(std::span<const std::byte> payload) {
   return r;
 }
 
+[[noreturn]] void throw_unknown(int peer) {
+  throw Error(ErrorCode::internal, "a record names a message that is not under way", peer);
+}
+
 Envelope envelope_of(const Header& h) { return {h.context, h.source, h.tag}; }
 
 }  // namespace
@@ -186,10 +190,10 @@ void Mail::handle(Peer& peer, const Header& header) {
     case RecordKind::ready:
       return stream(peer, rendezvous_in(payload));
     case RecordKind::data:
-      return arrived_part(header);
+      return arrived_part(peer, header);
     case RecordKind::taken: {
       const std::uint64_t number = rendezvous_in(payload).sender;
-      Request& send = known(number);
+      Request& send = known_send(number, peer);
       forget(number);
       return finish(send);
     }
@@ -241,7 +245,8 @@ void Mail::arrived_request(Peer& peer, const Header& header) {
 }
 
 void Mail::stream(Peer& peer, const Rendezvous& wanted) {
-  Request& send = known(wanted.sender);
+  Request& send = known_send(wanted.sender, peer);
+  if (wanted.receiver == 0) throw_unknown(peer.lane.peer());
   send.wanted = std::min<std::size_t>(wanted.bytes, send.bytes);
   send.moved = 0;
   send.receiver = wanted.receiver;
@@ -249,11 +254,11 @@ void Mail::stream(Peer& peer, const Rendezvous& wanted) {
   ++waiting_;
 }
 
-void Mail::arrived_part(const Header& header) {
+void Mail::arrived_part(Peer& peer, const Header& header) {
   const auto payload = Lane::payload(header);
   const Rendezvous part = rendezvous_in(payload);
   const auto data = payload.subspan(sizeof part);
-  Request& receive = known(part.receiver);
+  Request& receive = known(part.receiver, RequestKind::receive, peer);
   if (part.bytes != receive.moved || data.size() > receive.wanted - receive.moved) {
     throw Error(ErrorCode::internal, "a part of a message does not fit into it");
   }
@@ -274,6 +279,7 @@ void Mail::start_send(Request& send) {
   const bool eager = send.mode != SendMode::synchronous && send.bytes <= kMostPayload &&
                      peer.lane.kept_there() + send.bytes <= kMostKept;
   if (!eager) {
+    send.receiver = 0;
     send.number = number(send);
     const Rendezvous rendezvous{send.bytes, send.number, 0,
                                 reinterpret_cast<std::uint64_t>(send.data)};
@@ -382,6 +388,7 @@ void Mail::begin_transfer(Request& receive, const Envelope& envelope, Peer& peer
     post(peer, RecordKind::taken, {0, rendezvous.sender, 0, 0});
     return end_transfer(receive);
   }
+  receive.job_peer = peer.lane.peer();
   receive.number = number(receive);
   post(peer, RecordKind::ready, {receive.wanted, rendezvous.sender, receive.number, 0});
 }
@@ -421,12 +428,19 @@ std::uint64_t Mail::number(Request& request) {
   return last_number_;
 }
 
-Request& Mail::known(std::uint64_t number) {
+Request& Mail::known(std::uint64_t number, RequestKind kind, const Peer& from) {
+  const int peer = from.lane.peer();
   const auto found = numbers_.find(number);
-  if (found == numbers_.end()) {
-    throw Error(ErrorCode::internal, "a record names a message that is not under way");
+  if (found == numbers_.end() || found->second->what != kind || found->second->job_peer != peer) {
+    throw_unknown(peer);
   }
   return *found->second;
+}
+
+Request& Mail::known_send(std::uint64_t number, const Peer& from) {
+  Request& send = known(number, RequestKind::send, from);
+  if (send.receiver != 0) throw_unknown(from.lane.peer());
+  return send;
 }
 
 void Mail::forget(std::uint64_t number) { numbers_.erase(number); }

@@ -64,8 +64,8 @@ class Mail {
   /// Drives the mail until `done()`, which is called with the lock. Throws where a rank is lost.
   template <class Done>
   void wait(const char* what, Done&& done);
-  /// Whether some send or receive of this rank is under way: then it has to be driven.
-  bool is_busy() const { return busy_ + matching_.waiting() > 0; }
+  /// Whether a send, a receive or a record of this rank is under way: then it has to be driven.
+  bool is_busy() const { return busy_ + waiting_ + matching_.waiting() > 0; }
   /// Wakes the thread that waits: from any thread.
   void ring();
   /// A thread of the library's own works for a request: close() waits until it says its end, which
@@ -80,6 +80,7 @@ class Mail {
 
   int rank() const { return rank_; }
   bool crowded() const { return crowded_; }
+  bool several() const { return several_; }
   Communicator& communicator() { return comm_; }
 
  private:
@@ -108,7 +109,7 @@ class Mail {
   void arrived_eager(Peer& peer, const Header& header);
   void arrived_request(Peer& peer, const Header& header);
   void stream(Peer& peer, const Rendezvous& wanted);
-  void arrived_part(const Header& header);
+  void arrived_part(Peer& peer, const Header& header);
   void to_own(Request& send, const Envelope& envelope);
   void note_message(Request& receive, const Envelope& envelope, std::uint64_t bytes);
   void take_data(Request& receive, const Envelope& envelope, const std::byte* data,
@@ -119,8 +120,11 @@ class Mail {
   void end_transfer(Request& receive);
   void finish(Request& request);
   std::uint64_t number(Request& request);
-  /// Throws for a number that names nothing under way.
-  Request& known(std::uint64_t number);
+  /// The send to `from`, or the receive from there, that a record of that rank names by number.
+  /// Throws where there is none under way.
+  Request& known(std::uint64_t number, RequestKind kind, const Peer& from);
+  /// The same, of a send whose data nobody has asked for yet.
+  Request& known_send(std::uint64_t number, const Peer& from);
   void forget(std::uint64_t number);
 
   /// One pass of a wait that has brought nothing: spins, gives the core away, sleeps.
@@ -138,7 +142,8 @@ class Mail {
   const int rank_, size_;
   WindowShape shape_;
   Window window_;
-  std::mutex mutex_;
+  // The last owner of an object may be a message that ends: what is destroyed then takes it, too.
+  std::recursive_mutex mutex_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> all_;  // without this rank
   Matching matching_;

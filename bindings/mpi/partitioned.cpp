@@ -135,6 +135,9 @@ void post_parts(Request& r) {
     begin_anew(*part);
     world().mail().start_receive(*part);
   }
+  if (p.greeting.partitions == 0) {
+    r.fail(MPI_ERR_OTHER, "the send has no sensible number of partitions");
+  }
   p.waits = false;
   r.missing.store(0, std::memory_order_release);
 }
@@ -146,9 +149,7 @@ void make_receive(const RequestRef& r) {
     if (!receive) return;
     Partitions& p = *receive->partitions;
     std::memcpy(&p.greeting, from->packed.data(), sizeof p.greeting);
-    if (p.greeting.partitions == 0 || p.greeting.partitions > INT_MAX) {
-      throw Error(ErrorCode::internal, "a partitioned send has no sensible number of partitions");
-    }
+    if (p.greeting.partitions > INT_MAX) p.greeting = {};
     p.greeted = true;
     if (p.waits) post_parts(*receive);
   };

@@ -58,7 +58,7 @@ struct Request {
   // Messages:
   std::uint64_t context = 0;
   int peer = MPI_PROC_NULL;  // rank in the communicator, or MPI_ANY_SOURCE
-  int job_peer = -1;         // of a send: its number in the job
+  int job_peer = -1;         // the peer's number in the job; of a receive: once parts are to come
   int own = 0;               // this rank in the communicator
   int tag = 0;
   Buffer buffer;

@@ -1,7 +1,9 @@
 // The room that the program attaches for buffered sends: of the process, of a communicator, of a
 // session. The library keeps the copies in memory of its own, and counts as if they were there: so
-// a program that has attached too little is told so, as under any other library.
+// a program that has attached too little is told so, as under any other library. Threads may
+// attach, send and flush side by side: one lock is for the buffers and for what they count.
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "bindings/mpi/point_to_point.h"
@@ -9,6 +11,10 @@
 #include "bindings/mpi/world.h"
 
 namespace tutti::mpi {
+
+namespace {
+std::mutex of_buffers;  // taken within the mail's lock, never around it
+}
 
 class SendBuffer {
  public:
@@ -19,6 +25,7 @@ class SendBuffer {
   MPI_Count bytes() const { return bytes_; }
 
   void add(const RequestRef& send) {
+    const std::lock_guard lock(of_buffers);
     const auto needs = static_cast<MPI_Count>(send->packed.size()) + MPI_BSEND_OVERHEAD;
     forget_old();
     if (!is_automatic() && used_ + needs > bytes_) {
@@ -32,11 +39,16 @@ class SendBuffer {
     sends_.push_back(send);
   }
   /// Those that are not over.
-  const std::vector<RequestRef>& under_way() {
+  std::vector<RequestRef> under_way() {
+    const std::lock_guard lock(of_buffers);
     forget_old();
     return sends_;
   }
-  bool is_empty() { return under_way().empty(); }
+  bool is_empty() {
+    const std::lock_guard lock(of_buffers);
+    forget_old();
+    return sends_.empty();
+  }
   void wait(const char* procedure) {
     if (is_empty()) return;
     world().mail().wait(procedure, [&] { return is_empty(); });
@@ -75,39 +87,43 @@ Place& of_session(MPI_Session session) {
   if (handler_place(session) == nullptr) {
     fail(MPI_ERR_SESSION, "the session is MPI_SESSION_NULL, or has been finalised");
   }
+  const std::lock_guard lock(of_buffers);
   return of_sessions()[session];
 }
 
 Place& of_comm(MPI_Comm comm) { return comm_of(comm).send_buffer; }
 
+Place what_is_at(const Place& place) {
+  const std::lock_guard lock(of_buffers);
+  return place;
+}
+
 void attach(Place& place, void* buffer, MPI_Count size) {
   if (size < 0) fail(MPI_ERR_BUFFER, "the size is {} bytes, but has to be 0 or more", size);
+  const std::lock_guard lock(of_buffers);
   if (place) fail(MPI_ERR_BUFFER, "a buffer is attached already: detach it first");
   place = std::make_shared<SendBuffer>(buffer, size);
 }
 
 template <class Size>
 void detach(Place& place, const char* procedure, void* buffer_addr, Size* size) {
-  void* memory = nullptr;
-  *size = 0;
-  if (place) {
-    place->wait(procedure);
-    memory = place->memory();
-    *size = static_cast<Size>(place->bytes());
-    place = nullptr;
-  }
-  *static_cast<void**>(buffer_addr) = memory;
+  const Place attached = what_is_at(place);
+  if (attached) attached->wait(procedure);
+  *size = attached ? static_cast<Size>(attached->bytes()) : 0;
+  *static_cast<void**>(buffer_addr) = attached ? attached->memory() : nullptr;
+  const std::lock_guard lock(of_buffers);
+  if (place == attached) place = nullptr;
 }
 
 void flush(const Place& place, const char* procedure) {
-  if (place) place->wait(procedure);
+  if (const Place attached = what_is_at(place)) attached->wait(procedure);
 }
 
 /// A request that is over when all that is under way now is.
 MPI_Request start_flush(const Place& place) {
   auto request = std::make_shared<Request>(RequestKind::both);
   request->active = true;
-  if (place) request->parts = place->under_way();
+  if (const Place attached = what_is_at(place)) request->parts = attached->under_way();
   return requests().add(std::move(request));
 }
 
@@ -115,11 +131,15 @@ MPI_Request start_flush(const Place& place) {
 
 void start_buffered(const RequestRef& send) {
   if (send->peer == MPI_PROC_NULL) return;
-  Place place = send->comm ? send->comm->send_buffer : nullptr;
-  if (!place) place = of_process();
-  for (const auto& [session, its] : of_sessions()) {
-    if (!place) place = its;
-  }
+  const Place place = [&] {
+    const std::lock_guard lock(of_buffers);
+    Place nearest = send->comm ? send->comm->send_buffer : nullptr;
+    if (!nearest) nearest = of_process();
+    for (const auto& [session, its] : of_sessions()) {
+      if (!nearest) nearest = its;
+    }
+    return nearest;
+  }();
   if (!place) {
     fail(MPI_ERR_BUFFER, "no buffer is attached for buffered sends: call MPI_Buffer_attach first");
   }

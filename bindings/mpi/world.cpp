@@ -36,6 +36,9 @@ void run(Communicator& comm, const Call& call) {
 void wait_for(Future future, const char* what) {
   if (!future.valid()) return;
   Mail& mail = world().mail();
+  constexpr auto kMoment = std::chrono::milliseconds(20);
+  // Other threads may begin messages meanwhile, and leave them to this one.
+  while (!future.ready() && mail.several() && !has_messages(mail)) future.wait_for(kMoment);
   if (!future.ready() && has_messages(mail)) {
     future.on_ready([&mail] { mail.ring(); });
     mail.wait(what, [&] { return future.ready(); });

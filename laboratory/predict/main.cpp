@@ -180,15 +180,17 @@ int run_log(const Arguments& a, const ClusterArguments& machine, const NcclConst
         tables.size() == 1 ? ""
                            : fmt::format("table {} of {}, ", reports.size() + 1, tables.size());
     try {
-      all.push_back(predicted(a, machine, nccl, collective_of(table, wanted), &table, title));
-      const Predicted& p = all.back();
-      if (a.ours || a.csv) continue;
-      show_progress(title + "what is wrong");
-      reports.push_back(judge_log(p.lines, p.cluster, p.setup, p.call, table));
-      show_progress("");
+      Predicted p = predicted(a, machine, nccl, collective_of(table, wanted), &table, title);
+      if (!a.ours && !a.csv) {
+        show_progress(title + "what is wrong");
+        reports.push_back(judge_log(p.lines, p.cluster, p.setup, p.call, table));
+        show_progress("");
+      }
+      all.push_back(std::move(p));  // a table with a report, or neither
     } catch (const Error& e) {
       // One test of many that cannot be judged leaves the others their verdicts.
       if (tables.size() == 1 || e.code() != ErrorCode::invalid_argument) throw;
+      if (a.ours || a.csv) fmt::print(stderr, "tutti: {}{}\n", title, e.what());
       VerdictReport& r = reports.emplace_back();
       r.collective = table.collective.value_or(Collective::all_reduce);
       r.ranks = table.ranks;
@@ -198,7 +200,8 @@ int run_log(const Arguments& a, const ClusterArguments& machine, const NcclConst
     }
   }
   if (a.json) {
-    if (a.ours) refuse("--json is for the verdict on a log of NCCL's, without --ours");
+    if (a.ours || a.csv)
+      refuse("--json is for the verdict on a log of NCCL's, without --ours and --csv");
     fmt::print("{}\n", json_of(reports));
     return exit_status(reports);
   }
@@ -220,7 +223,8 @@ int run_log(const Arguments& a, const ClusterArguments& machine, const NcclConst
   if (!all.empty() && !(a.picture.empty() && a.heat.empty())) {
     draw(a, all.back().cluster, all.back().call);
   }
-  return a.csv || a.ours ? 0 : exit_status(reports);
+  // Of these two, reports are of what could not be read alone.
+  return (a.csv || a.ours) && reports.empty() ? 0 : exit_status(reports);
 }
 
 /// Ends with what it returns.

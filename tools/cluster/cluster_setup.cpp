@@ -104,10 +104,11 @@ std::string machine_by_speed(const NcclLog& log, int gpus, int hosts) {
   std::string text;
   for (const char* const name : kUsual) {
     const topology::GpuModel& model = *topology::gpu_model_named(name);
-    const double n = std::max(gpus, 1);
+    const int n = std::max(gpus, 1);
     // In switches that reduce, n + 1 parts of n take the place of 2 (n - 1).
-    const bool sums = log.collective == Collective::all_reduce && topology::switch_reduces(name);
-    double reached = model.links * model.reached * (sums ? 2 * (n - 1) / (n + 1) : 1);
+    const bool sums =
+        n > 1 && log.collective == Collective::all_reduce && topology::switch_reduces(name);
+    double reached = model.links * model.reached * (sums ? 2.0 * (n - 1) / (n + 1) : 1);
     if (hosts > 1) reached = std::min(reached, n * usual_port(&model) / 8);
     text = fmt::format("{}x{}", n, name);
     if (most <= kMore * reached) break;

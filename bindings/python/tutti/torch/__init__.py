@@ -89,7 +89,7 @@ def communicator(group=None) -> _tutti.Communicator:
     if rank == 0:
         try:
             said = [_tutti.make_unique_id()]
-        except _tutti.Error as error:  # the others hear of it
+        except Exception as error:  # the others hear of it
             said = [error]
     _dist.broadcast_object_list(said, src=_dist.get_global_rank(group or _dist.group.WORLD, 0), group=group)
     if isinstance(said[0], Exception):

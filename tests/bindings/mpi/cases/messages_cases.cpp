@@ -299,6 +299,31 @@ MPI_CASE(ThreadsOfARankSendAndReceiveSideBySide) {
   for (std::thread& t : threads) t.join();
 }
 
+MPI_CASE(ThreadsOfARankSendBufferedSideBySide) {
+  constexpr int kThreads = 4, kMessages = 500;
+  std::vector<char> room(kThreads * kMessages * (sizeof(int) + MPI_BSEND_OVERHEAD));
+  MPI_Buffer_attach(room.data(), static_cast<int>(room.size()));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([t] {
+      for (std::size_t i = 0; i < kMessages; ++i) {
+        const int out = datum(rank(), i, t);
+        EXPECT(MPI_Bsend(&out, 1, MPI_INT, right(), t, MPI_COMM_WORLD) == MPI_SUCCESS);
+      }
+      for (std::size_t i = 0; i < kMessages; ++i) {
+        int in = 0;
+        MPI_Recv(&in, 1, MPI_INT, left(), t, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        EXPECT(in == datum(left(), i, t));
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  void* memory = nullptr;
+  int bytes = 0;
+  MPI_Buffer_detach(&memory, &bytes);
+  EXPECT(memory == room.data());
+}
+
 MPI_CASE(AFlushOfBufferedSendsCanBeStartedAndWaitedForLater) {
   constexpr int kBytes = 100000;
   std::vector<char> room(kBytes + MPI_BSEND_OVERHEAD);

@@ -298,14 +298,16 @@ def body_interrupted_wait(rank, world, name):
     """What has been started goes on when Ctrl-C ends a wait for it."""
     x = torch.full((10,), rank + 1.0)
     if rank == 1:
-        time.sleep(1)
+        time.sleep(3)
         if name == "recv":
             return dist.send(x, 0)
         return dist.all_reduce(x, async_op=True).wait()
     work = dist.irecv(x, 1) if name == "recv" else dist.all_reduce(x, async_op=True)
     pressed_soon()
+    begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         work.wait()
+    assert time.monotonic() - begun < 2  # long before its end
     work.wait()
     assert x.tolist() == [2.0 if name == "recv" else 3.0] * 10
 
