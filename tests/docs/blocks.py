@@ -69,7 +69,9 @@ class Runner:
         prefix = folder / ".installed"
         subprocess.run(["cmake", "--install", build, "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
         libraries = next(prefix.glob("**/pkgconfig")).parent
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_")} | {
+        # Without a buffer print() writes a line in two, and other ranks' lines come between.
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_") and k != "PYTHONUNBUFFERED"}
+        self.environment = kept | {
             "PATH": f"{prefix / 'bin'}:{os.environ['PATH']}",
             "PKG_CONFIG_PATH": str(libraries / "pkgconfig"),
             "LD_LIBRARY_PATH": str(libraries),
