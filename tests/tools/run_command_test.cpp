@@ -9,6 +9,8 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <thread>
@@ -273,6 +275,12 @@ TEST(RunCommand, ProgramsThatCannotRunAreNamed) {
   Job missing({"-n", "2", "no-such-program"});
   EXPECT_EQ(missing.wait(), 127);
   EXPECT_CONTAINS(missing.err(), "tutti run: cannot run 'no-such-program': there is no such");
+  const std::string here = "script-" + std::to_string(getpid()) + ".py";
+  std::ofstream(here) << "pass\n";
+  Job script({"-n", "2", here});
+  EXPECT_EQ(script.wait(), 127);
+  EXPECT_CONTAINS(script.err(), "; the file of this folder is ./" + here);
+  std::filesystem::remove(here);
   Job path({"-n", "2", "/no/such/program"});
   EXPECT_EQ(path.wait(), 127);
   Job data({"-n", "2", "/etc/passwd"});

@@ -5,6 +5,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 namespace tutti {
 
@@ -26,9 +28,12 @@ std::string start_failure_text(int rank, const std::string& program, const std::
                                int error) {
   const std::string where = host.empty() ? "" : fmt::format("host {}: ", host);
   if (error == ENOENT) {
+    std::error_code ignored;
+    const bool is_here = host.empty() && program.find('/') == std::string::npos &&
+                         std::filesystem::exists(program, ignored);
     return fmt::format(
-        "{}cannot run '{}': there is no such program (or not the interpreter that it names)", where,
-        program);
+        "{}cannot run '{}': there is no such program (or not the interpreter that it names){}",
+        where, program, is_here ? fmt::format("; the file of this folder is ./{}", program) : "");
   }
   if (error == EACCES || error == ENOEXEC) {
     return fmt::format("{}cannot run '{}': it is not executable ({})", where, program,
