@@ -65,6 +65,15 @@ CommRef made(Communicator tutti, const Comm& like) {
   return comm;
 }
 
+/// Gives `copy` the members of another one, and the own place among them.
+void take_members(Comm& copy, const Comm& of) {
+  copy.group = of.group;
+  copy.remote = of.remote;
+  copy.rank = of.rank;
+  copy.places = of.places;
+  copy.remote_places = of.remote_places;
+}
+
 /// A place where the ranks of a new communicator can meet, some of the parent's.
 UniqueId new_place(const Comm& parent, const Group& members) {
   const RankGroup& known = *parent.tutti.impl().group;
@@ -243,20 +252,12 @@ CommRef duplicate(Comm& parent) {
   meet(parent);
   if (!parent.is_inter()) return made(parent.tutti.split(0, parent.rank), parent);
   CommRef copy = made(parent.tutti.split(0, parent.tutti.rank()), parent);
-  copy->group = parent.group;
-  copy->remote = parent.remote;
-  copy->rank = parent.rank;
-  copy->places = parent.places;
-  copy->remote_places = parent.remote_places;
+  take_members(*copy, parent);
   return copy;
 }
 
 std::shared_ptr<Request> duplicate_later(const CommRef& parent, const CommRef& copy) {
-  copy->group = parent->group;
-  copy->remote = parent->remote;
-  copy->rank = parent->rank;
-  copy->places = parent->places;
-  copy->remote_places = parent->remote_places;
+  take_members(*copy, *parent);
   copy->handler = parent->handler;
   // Among the parent's calls there is one broadcast, which takes its place there as any started
   // call does: of where the new one's ranks meet.

@@ -13,7 +13,6 @@ void run(std::string_view input) {
   const Setting& setting = settings()[in.value<std::uint16_t>() % settings().size()];
   const std::string name(setting.name), value(in.rest().substr(0, in.rest().find('\0')));
   ::setenv(name.c_str(), value.c_str(), 1);
-  bool accepted = true;
   try {
     switch (setting.type) {
       case SettingType::text:
@@ -40,12 +39,10 @@ void run(std::string_view input) {
         break;
     }
   } catch (const Error& error) {
-    accepted = false;
     require(error.code() == ErrorCode::invalid_argument, "a value is refused as an argument");
     require(std::string_view(error.what()).find(name) != std::string_view::npos,
             "the error names it");
   }
-  (void)accepted;
   ::unsetenv(name.c_str());
   accepts(ErrorCode::invalid_argument, [&] { parse_bytes(value); });
 }
