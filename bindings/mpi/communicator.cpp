@@ -91,17 +91,12 @@ constexpr std::uint64_t kCreations = 0xc4ea'0000'0000'c4ea;
 
 /// Sends the place to a rank of the parent, or receives it.
 void pass(Comm& parent, RequestKind kind, int peer, int tag, UniqueId& where) {
-  static const std::shared_ptr<Type> byte = shared_type(MPI_BYTE);
-  auto message = std::make_shared<Request>(kind);
-  message->procedure = "MPI_Comm_create_group";
-  message->context = parent.context ^ kCreations;
+  const RequestRef message = own_message(kind, "MPI_Comm_create_group", parent.context ^ kCreations,
+                                         tag, where.bytes.size());
   message->own = parent.rank;
   message->peer = peer;
   message->job_peer = parent.group->at(peer);
-  message->tag = tag;
-  message->keeps_packed = true;
-  message->packed.assign(where.bytes.begin(), where.bytes.end());
-  message->buffer = {message->packed.data(), sizeof where.bytes, Held<Type>(byte)};
+  std::ranges::copy(where.bytes, message->packed.begin());
   start_message(message);
   let_go(message);  // whatever becomes of this call
   world().mail().wait(message->procedure, [&] { return is_ready(*message); });

@@ -53,18 +53,12 @@ namespace {
 
 /// What greets or is greeted. It belongs to the mail until it is over, whatever becomes of `r`.
 RequestRef greeting_of(const Request& r, RequestKind kind) {
-  static const std::shared_ptr<Type> byte = shared_type(MPI_BYTE);
-  auto message = std::make_shared<Request>(kind);
-  message->procedure = r.procedure;
+  RequestRef message =
+      own_message(kind, r.procedure, r.context ^ kGreetings, r.tag, sizeof(Greeting));
   message->comm = r.comm;
-  message->context = r.context ^ kGreetings;
   message->own = r.own;
   message->peer = r.peer;
   message->job_peer = r.job_peer;
-  message->tag = r.tag;
-  message->keeps_packed = true;
-  message->packed.resize(sizeof(Greeting));
-  message->buffer = {message->packed.data(), sizeof(Greeting), Held<Type>(byte)};
   return message;
 }
 

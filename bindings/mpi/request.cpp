@@ -20,6 +20,19 @@ RequestRef shared_request(MPI_Request request) {
   return found;
 }
 
+RequestRef own_message(RequestKind kind, const char* procedure, std::uint64_t context, int tag,
+                       std::size_t bytes) {
+  static const std::shared_ptr<Type> byte = shared_type(MPI_BYTE);
+  auto message = std::make_shared<Request>(kind);
+  message->procedure = procedure;
+  message->context = context;
+  message->tag = tag;
+  message->keeps_packed = true;
+  message->packed.resize(bytes);
+  message->buffer = {message->packed.data(), static_cast<MPI_Count>(bytes), Held<Type>(byte)};
+  return message;
+}
+
 bool is_ready(const Request& request) {
   if (!request.active) return true;
   switch (request.what) {
