@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/board.h"
+#include "device/team.h"
 
 namespace tutti {
 namespace {
@@ -122,7 +123,7 @@ struct Draft {
                            Plans::Where::gpu);
   }
   std::uint64_t hash() const {
-    const device::Protocols& p = impl->cuda_protocols;
+    const device::Protocols p = device::protocols_from(impl->options.cuda_protocols);
     const std::uint64_t limits = (p.simple ? 1 : 0) + (p.ll ? 2 : 0) + (p.ll128 ? 4 : 0) +
                                  8 * std::uint64_t{impl->options.cuda_blocks};
     Signature s = signature;
@@ -219,7 +220,7 @@ std::vector<DeviceTeam::Part> bind_on_device(DeviceTeam& team, std::span<const D
     bind_to_plan(b, *d.call, d.rank(), d.impl->geometry, *d.plan, tables[i]);
     b.largest = d.sizes.largest;
     b.block = largest_block(b);
-    b.protocols = d.impl->cuda_protocols;
+    b.protocols = device::protocols_from(d.impl->options.cuda_protocols);
     b.most_blocks = static_cast<std::uint32_t>(
         std::min<std::size_t>(d.impl->options.cuda_blocks, device::kMostBlocks));
     if (const std::uint32_t most = team.peers().collective_blocks(); most > 0) {
@@ -376,5 +377,7 @@ bool is_running_on_device(const RankGroup& group) {
 void wait_on_device(const RankGroup& group) {
   if (const auto team = find_device_team(group)) team->wait(group.rank());
 }
+
+void leave_devices(Communicator::Impl& impl) { leave_device_team(impl.team, *impl.group); }
 
 }  // namespace tutti

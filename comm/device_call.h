@@ -32,5 +32,7 @@ void abort_on_device(RankGroup& group);
 bool is_running_on_device(const RankGroup& group);
 /// Waits for them. (Those of a communicator that was aborted end soon.)
 void wait_on_device(const RankGroup& group);
+/// A rank that has been on GPUs ends.
+void leave_devices(Communicator::Impl& impl);
 
 }  // namespace tutti

@@ -84,17 +84,12 @@ Communicator::Impl::Impl(Session session, const Options& o)
             gpu_layouts(geometry.gpus, geometry.hosts), o.algorithm, geometry.windows,
             {geometry.round_once, geometry.invariant}, group->blocks().first_here().findings),
       policy(policy_for(geometry, group->ranks_here().size(), o)),
-      turns(
-          [this] {
-            ring(group->control().doorbell);
-            if (group->network() != nullptr) group->network()->wake();
-          },
-          [] { return is_engine_thread() ? deadline_after(kPatience) : Deadline::max(); }),
+      turns([this] { group->blocks().wake_own(); },
+            [] { return is_engine_thread() ? deadline_after(kPatience) : Deadline::max(); }),
       operation(*group, workspace),
       agreement(*group, workspace),
       all_messages(2 * static_cast<std::size_t>(group->size())),
-      membership(std::move(session.membership)),
-      cuda_protocols(device::protocols_from(o.cuda_protocols)) {
+      membership(std::move(session.membership)) {
   agreement_plan.plan =
       plans.generate(plans.choose({Collective::all_reduce, 1, DataType::uint8, Access::none}), {});
   Call call;
@@ -111,7 +106,7 @@ Communicator::Impl::~Impl() {
   if (group->is_inherited()) {  // their threads are the parent's, and so is the GPU
     abandon(std::move(started));
     abandon(std::move(team));
-    abandon(std::shared_ptr<FarWindows>(std::move(far_windows)));
+    abandon(std::move(far_windows));
   } else {
     started.reset();  // before what it uses
     // Of calls that are over by now.
@@ -121,7 +116,7 @@ Communicator::Impl::~Impl() {
   }
   while (!windows.empty()) windows.back()->end(WindowState::left);
   if (group->is_inherited()) return;
-  if (team) leave_device_team(team, *group);
+  if (team) leave_devices(*this);
 }
 
 void Communicator::Impl::throw_inherited() const {
@@ -173,7 +168,7 @@ void Communicator::Impl::drain_started() {
 }
 
 StartedCalls& Communicator::Impl::started_calls() {
-  if (!started) started = std::make_unique<StartedCalls>(*this, membership->engine);
+  if (!started) started = std::make_unique<StartedCalls>(*this);
   return *started;
 }
 

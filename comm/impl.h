@@ -18,13 +18,14 @@
 #include "comm/window.h"
 #include "core/turns.h"
 #include "device/gpus.h"
-#include "device/team.h"
 #include "execute/host/job.h"
-#include "transport/far_windows.h"
 
 namespace tutti {
 
 struct ConditionCall;
+class DeviceTeam;
+class FarWindows;
+class Membership;
 
 /// A collective that was called before, ready to be called again with other addresses: what a loop
 /// repeats is looked up, not made anew.
@@ -211,9 +212,8 @@ struct Communicator::Impl {
   std::shared_ptr<Membership> membership;
   std::unique_ptr<StartedCalls> started;  // from the first one on
   Gpus gpus = cuda_gpus();
-  device::Protocols cuda_protocols;
   std::shared_ptr<DeviceTeam> team;         // from the first call on GPU memory on
-  std::unique_ptr<FarWindows> far_windows;  // from the first window on, where there are other hosts
+  std::shared_ptr<FarWindows> far_windows;  // from the first window on, where there are other hosts
   std::vector<Window::Impl*> windows;       // that have not ended
   std::uint64_t windows_opened = 0;
 };

@@ -16,6 +16,7 @@
 #include "comm/session.h"
 #include "core/as_error.h"
 #include "core/settings.h"
+#include "transport/network/network.h"
 #include "transport/sockets/own_addresses.h"
 
 namespace tutti {

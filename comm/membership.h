@@ -10,11 +10,11 @@
 #include "bootstrap/meeting_point.h"
 #include "comm/communicator.h"
 #include "transport/host/host_peers.h"
-#include "transport/network/network.h"
 
 namespace tutti {
 
 class Engine;
+class Network;
 
 class Membership {
  public:

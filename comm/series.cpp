@@ -1,6 +1,8 @@
 #include "comm/series.h"
 
+#include "comm/device_call.h"
 #include "comm/started_calls.h"
+#include "core/as_error.h"
 #include "core/background.h"
 #include "core/wait.h"
 
@@ -108,7 +110,7 @@ namespace {
 void run_here(Communicator::Impl& impl, const Call& call, std::shared_ptr<ConditionCall> waiting,
               Wanted wanted, std::vector<Future>& moved) {
   // A kernel's failure is the cause of what follows from it, also where nobody has looked yet.
-  if (impl.team) impl.team->note_failure(*impl.group);
+  if (impl.team) note_device_failure(*impl.group);
   impl.group->liveness().throw_if_failed();
   if (!waiting && call.collective == Collective::send_recv) impl.check_alone(call);
   ListedCall alone{&call};

@@ -12,6 +12,7 @@
 
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/rendezvous_protocol.h"
+#include "comm/membership.h"
 #include "comm/session_card.h"
 #include "core/as_error.h"
 #include "core/background.h"

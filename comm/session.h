@@ -6,14 +6,15 @@
 #include <memory>
 #include <vector>
 
-#include "bootstrap/rendezvous.h"
 #include "bootstrap/unique_id.h"
 #include "comm/communicator.h"
 #include "comm/geometry.h"
-#include "comm/membership.h"
 #include "transport/rank_group.h"
 
 namespace tutti {
+
+class Membership;
+class Reunion;
 
 struct Session {
   Geometry geometry;

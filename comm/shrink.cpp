@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/number.h"
 #include "core/wait.h"
+#include "transport/network/network.h"
 
 namespace tutti {
 namespace {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/impl.h"
+#include "comm/membership.h"
 #include "core/as_error.h"
 #include "core/background.h"
 #include "core/wait.h"
@@ -62,9 +63,9 @@ void StartedSeries::fail(const std::exception_ptr& error) {
   while (!calls_.empty()) complete_first(why);
 }
 
-StartedCalls::StartedCalls(Communicator::Impl& impl, std::shared_ptr<Engine> engine)
+StartedCalls::StartedCalls(Communicator::Impl& impl)
     : impl_(impl),
-      engine_(std::move(engine)),
+      engine_(impl.membership->engine),
       callers_(impl.group->blocks().segment(), &impl.group->control().callers) {
   engine_->join(*this);
 }

@@ -65,7 +65,7 @@ class StartedSeries final : public Series {
 
 class StartedCalls {
  public:
-  StartedCalls(Communicator::Impl& impl, std::shared_ptr<Engine> engine);
+  explicit StartedCalls(Communicator::Impl& impl);
   /// Finishes the started calls.
   ~StartedCalls();
   StartedCalls(const StartedCalls&) = delete;

@@ -21,6 +21,7 @@
 #include "core/wait.h"
 #include "core/window_memory.h"
 #include "execute/host/peer_memory.h"
+#include "transport/far_windows.h"
 
 namespace tutti {
 namespace {
@@ -121,7 +122,7 @@ Window::Impl::Card Window::Impl::prepare(void* its_memory) {
     if (r != rank) group.host_peers().send(group.member(r), key_, board_.memory());
   }
   if (group.one_host()) return card;
-  if (!comm->far_windows) comm->far_windows = std::make_unique<FarWindows>(group);
+  if (!comm->far_windows) comm->far_windows = std::make_shared<FarWindows>(group);
   const auto on_closed = [this](int r, WindowState state, bool failed) {
     Peer& peer = peers[static_cast<std::size_t>(r)];
     peer.explained = !failed;  // then there is no news to wait for

@@ -11,6 +11,7 @@
 #include "core/as_error.h"
 #include "core/asymmetric_fence.h"
 #include "execute/host/peer_memory.h"
+#include "transport/far_windows.h"
 
 namespace tutti {
 namespace {

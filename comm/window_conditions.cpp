@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/window_impl.h"
+#include "transport/far_windows.h"
 
 namespace tutti {
 namespace {

@@ -13,10 +13,11 @@
 #include "comm/impl.h"
 #include "comm/window.h"
 #include "execute/host/condition.h"
-#include "transport/far_windows.h"
 #include "transport/host/signal_board.h"
 
 namespace tutti {
+
+class FarWriter;
 
 static_assert(Window::kSignals == kWindowSignals);
 

@@ -16,6 +16,7 @@
 
 #include "device/gpu_links.h"
 #include "device/link_ends.h"
+#include "transport/network/network.h"
 #include "transport/rank_group.h"
 
 namespace tutti {

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <thread>
 
+#include "transport/network/network.h"
+
 namespace tutti {
 namespace {
 
@@ -129,6 +131,11 @@ std::optional<Failure> ControlBlocks::refusal() const {
 
 void ControlBlocks::ring_here() const {
   for (const int r : members_.ranks_here()) ring(of(r).doorbell);
+  if (network_ != nullptr) network_->wake();
+}
+
+void ControlBlocks::wake_own() const {
+  ring(own().doorbell);
   if (network_ != nullptr) network_->wake();
 }
 

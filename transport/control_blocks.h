@@ -13,10 +13,11 @@
 #include "transport/host/control_block.h"
 #include "transport/host/shared_memory.h"
 #include "transport/members.h"
-#include "transport/network/network.h"
 #include "transport/network/ring_memory.h"
 
 namespace tutti {
+
+class Network;
 
 class ControlBlocks {
  public:
@@ -41,6 +42,8 @@ class ControlBlocks {
   /// Wakes the ranks of this host that sleep on their doorbells, and the threads of this rank that
   /// sleep on its network. Other ranks that sleep on their networks look again after 0.5 ms.
   void ring_here() const;
+  /// Wakes the threads of this rank that sleep, on its doorbell or on its network.
+  void wake_own() const;
   /// Records `failure` for the ranks of this host, and wakes them. False: there is one already.
   bool record(const Failure& failure) const;
   /// The failure; none: there is none. Waits (briefly) for one that is being written.

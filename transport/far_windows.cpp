@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/network/network.h"
 #include "transport/network/wire.h"
 
 namespace tutti {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "transport/network/network.h"
+
 namespace tutti {
 namespace {
 

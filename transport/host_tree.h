@@ -13,9 +13,10 @@
 #include <vector>
 
 #include "transport/members.h"
-#include "transport/network/network.h"
 
 namespace tutti {
+
+class Network;
 
 class HostTree {
  public:

@@ -24,6 +24,7 @@
 #include "transport/control_blocks.h"
 #include "transport/host/failure.h"
 #include "transport/host_tree.h"
+#include "transport/network/network.h"
 
 namespace tutti {
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "transport/host/pages.h"
+#include "transport/network/network.h"
 
 namespace tutti {
 namespace {

@@ -25,9 +25,10 @@
 #include "transport/host/connection.h"
 #include "transport/host/doorbell.h"
 #include "transport/host/shared_memory.h"
-#include "transport/network/network.h"
 
 namespace tutti {
+
+class Network;
 
 /// Channels 0 to 254 belong to plans, the last one to send and recv.
 inline constexpr int kPlanChannels = 255;

@@ -7,6 +7,8 @@
 
 #include "core/fork.h"
 #include "core/wait.h"
+#include "transport/network/network.h"
+#include "transport/other_hosts.h"
 
 namespace tutti {
 namespace {
@@ -27,6 +29,16 @@ Liveness::Liveness(const Members& members, ControlBlocks& blocks, Diagnostics& d
   hosts_ = std::make_unique<OtherHosts>(*network, *tree, blocks, losses, diagnostics, events);
   hosts_->begin();
 }
+
+void Liveness::lose(int rank, Departure how, const std::string& why) {
+  hosts_->lose(rank, how, why);
+}
+
+std::optional<std::string> Liveness::why_lost(int rank) const {
+  return hosts_ ? hosts_->why_lost(rank) : std::nullopt;
+}
+
+Joining* Liveness::joining() { return hosts_ ? &hosts_->joining() : nullptr; }
 
 Liveness::~Liveness() {
   // In a child of fork(), the parent has not left.

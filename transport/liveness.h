@@ -16,10 +16,13 @@
 
 #include "transport/control_blocks.h"
 #include "transport/diagnostics.h"
+#include "transport/host_losses.h"
 #include "transport/network/peer_events.h"
-#include "transport/other_hosts.h"
 
 namespace tutti {
+
+class Joining;
+class OtherHosts;
 
 class Liveness final : PeerEvents {
  public:
@@ -63,14 +66,12 @@ class Liveness final : PeerEvents {
   std::vector<int> ending_ranks() const;
   /// Rank `rank`, of another host, is lost to the ranks of this host from now on, with all of its
   /// host where it is cut off. That alone is no failure of the communicator.
-  void lose(int rank, Departure how, const std::string& why) { hosts_->lose(rank, how, why); }
+  void lose(int rank, Departure how, const std::string& why);
   /// What rank `rank`, of another host, does ("is out of reach"), if it is lost.
-  std::optional<std::string> why_lost(int rank) const {
-    return hosts_ ? hosts_->why_lost(rank) : std::nullopt;
-  }
+  std::optional<std::string> why_lost(int rank) const;
 
   /// How hosts agree whether all ranks have joined; null: there is one host.
-  Joining* joining() { return hosts_ ? &hosts_->joining() : nullptr; }
+  Joining* joining();
   /// All ranks have joined: from now on losses are failures, and so are those so far.
   void begin();
 

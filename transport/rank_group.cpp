@@ -16,6 +16,8 @@
 #include "core/log.h"
 #include "core/wait.h"
 #include "transport/host/pages.h"
+#include "transport/joining.h"
+#include "transport/network/network.h"
 
 namespace tutti {
 namespace {
@@ -85,6 +87,8 @@ RankGroup::RankGroup(std::shared_ptr<HostPeers> host_peers, std::shared_ptr<Netw
   diagnostics_.begin();
 }
 
+void RankGroup::poll_other_hosts() { network_->poll(); }
+
 RankGroup::~RankGroup() {
   if (is_inherited()) {  // the parent has not left
     abandon(std::shared_ptr<Links>(std::move(links_)));
@@ -105,20 +109,27 @@ bool RankGroup::cma_works() const {
 
 // --- Joining -------------------------------------------------------------------------------------
 
+namespace {
+
+/// Where there is one host: says whether all ranks have joined. Returns what the first to say so
+/// has said.
+Joining::State decide_here(const ControlBlocks& blocks, Joining::State state) {
+  std::uint64_t word = Joining::kOpen;
+  const bool is_first =
+      blocks.first_here().joining.compare_exchange_strong(word, state, std::memory_order_acq_rel);
+  return is_first ? state : static_cast<Joining::State>(word);
+}
+
+}  // namespace
+
 void RankGroup::give_up(const Failure& failure) {
   Joining* const joining = liveness_.joining();
-  const bool too_late = joining != nullptr ? !joining->give_up(failure)
-                                           : decide_here(Joining::kFailed) != Joining::kFailed;
+  const bool too_late = joining != nullptr
+                            ? !joining->give_up(failure)
+                            : decide_here(blocks_, Joining::kFailed) != Joining::kFailed;
   if (too_late) return;
   if (joining == nullptr) blocks_.record(failure);
   throw Error(failure.code, failure.text, failure.rank);
-}
-
-Joining::State RankGroup::decide_here(Joining::State state) {
-  std::uint64_t word = Joining::kOpen;
-  const bool is_first =
-      blocks_.first_here().joining.compare_exchange_strong(word, state, std::memory_order_acq_rel);
-  return is_first ? state : static_cast<Joining::State>(word);
 }
 
 void RankGroup::wait_to_join(Clock::time_point begun, const std::function<bool()>& done) {
@@ -154,7 +165,7 @@ void RankGroup::join_host(Deadline deadline) {
     wait_to_join(begun, all_have);
   }
   cma_everywhere_ = first.without_cma.load(std::memory_order_relaxed) == 0;
-  if (joining == nullptr && decide_here(Joining::kDone) == Joining::kFailed) {
+  if (joining == nullptr && decide_here(blocks_, Joining::kDone) == Joining::kFailed) {
     liveness_.throw_failure();
   }
 }

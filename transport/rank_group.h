@@ -21,9 +21,11 @@
 #include "transport/links.h"
 #include "transport/liveness.h"
 #include "transport/members.h"
-#include "transport/network/network.h"
 
 namespace tutti {
+
+class Joining;
+class Network;
 
 /// What a rank says of itself before the others see it.
 struct RankCard {
@@ -69,7 +71,7 @@ class RankGroup : public Members {
 
   /// Of links to and from other hosts: takes in what has come, and sends on what was left.
   void poll_network() {
-    if (!one_host()) network_->poll();
+    if (!one_host()) poll_other_hosts();
   }
   /// What carries the bytes between the ranks, as far as this one knows, for people: "shared
   /// memory inside hosts, tcp across".
@@ -82,6 +84,7 @@ class RankGroup : public Members {
     std::size_t losses = 0, links = 0, bytes = 0;
   };
   SegmentLayout lay_out_segment() const;
+  void poll_other_hosts();
 
   // The new communicator exists only if all ranks have joined, and all ranks see the same, even
   // where some die: a rank that was dead before it had joined makes it fail on all others; a rank
@@ -98,9 +101,6 @@ class RankGroup : public Members {
   void join_other_hosts(Joining& joining, Deadline deadline);
   /// Gives up on the new communicator, unless it is too late for that.
   void give_up(const Failure& failure);
-  /// Where there is one host: says whether all ranks have joined. Returns what the first to say so
-  /// has said.
-  Joining::State decide_here(Joining::State state);
   /// Sleeps until `done`, of which the ranks of this host are rung, or until it is time to look
   /// around again, in a wait that has `begun` then.
   void wait_to_join(std::chrono::steady_clock::time_point begun, const std::function<bool()>& done);

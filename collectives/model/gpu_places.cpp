@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "collectives/model/lanes.h"
+#include "topology/graph.h"
 
 namespace tutti {
 

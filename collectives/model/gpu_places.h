@@ -10,9 +10,12 @@
 
 #include "collectives/model/domains.h"
 #include "collectives/plan.h"
-#include "topology/graph.h"
 
 namespace tutti {
+
+namespace topology {
+class Graph;
+}
 
 /// Of a GPU among those of its host; plain bytes, handed round at the rendezvous.
 struct GpuPlace {

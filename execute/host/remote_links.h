@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "execute/host/mover.h"
+#include "transport/network/remote_link.h"
 #include "transport/rank_group.h"
 
 namespace tutti {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "execute/host/placement.h"
+#include "transport/network/network.h"
 
 namespace tutti {
 namespace {

@@ -203,7 +203,7 @@ TEST_F(DeviceFaults, TheUsersLimitsHold) {
   auto simple = ranks(2, options);
   EXPECT_EQ(run(simple), 2U) << "whose blocks have more to do";
   // The ranks have to have the same.
-  limited[1].impl().cuda_protocols = simple[1].impl().cuda_protocols;
+  limited[1].impl().options.cuda_protocols = simple[1].impl().options.cuda_protocols;
   group([&] {
     for (std::size_t r = 0; r < 2; ++r)
       limited[r].run(all_reduce_call(in[r], out[r]), stream(static_cast<int>(r)));

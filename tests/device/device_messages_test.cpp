@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/team.h"
 #include "tests/device/device_memory.h"
 
 namespace tutti::test {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/impl.h"
+#include "device/team.h"
 #include "tests/device/device_exercises.h"
 
 namespace tutti::test {
