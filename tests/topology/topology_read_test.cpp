@@ -14,6 +14,7 @@
 #include "tests/support/contains.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/topology/topology_texts.h"
+#include "topology/show/inventory.h"
 
 namespace tutti::topology {
 namespace {

@@ -11,6 +11,7 @@
 #include "tests/support/nccl_graphs.h"
 #include "tests/topology/topology_texts.h"
 #include "topology/nics.h"
+#include "topology/show/inventory.h"
 #include "topology/source.h"
 #include "topology/write_nccl.h"
 

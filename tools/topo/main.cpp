@@ -8,6 +8,7 @@
 #include "tools/command_line/command.h"
 #include "tools/text_file.h"
 #include "tools/topology_source.h"
+#include "topology/show/inventory.h"
 #include "topology/show/json.h"
 #include "topology/show/text.h"
 #include "topology/write_nccl.h"

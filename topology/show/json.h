@@ -4,7 +4,7 @@
 #include <string>
 
 #include "topology/graph.h"
-#include "topology/records.h"
+#include "topology/show/inventory.h"
 
 namespace tutti::topology {
 
