@@ -129,6 +129,7 @@ inline void Window::Impl::put(const WindowCall& call, Peer& peer) {
     if (writing.is_open()) {
       if (call.bytes == 0) return;  // the source may be null
       if (peer.memory != nullptr) {
+        if (peer.mapping) peer.mapping->meet(peer.memory + call.offset, call.bytes);
         std::memmove(peer.memory + call.offset, call.from, call.bytes);
       } else {
         write_plain_memory(*comm->group, call.peer, call.from, peer.plain + call.offset,

@@ -183,7 +183,8 @@ bool PeerMemory::find_targets(const Action& action, const Move& m, std::size_t s
   bool copies = false;
   for (std::size_t k = 0; k < targets_.size(); ++k) {
     targets_[k] = operands[k].where >= CompiledOperand::peer_in
-                      ? peer_target(operands[k], m.elements * mover_.element_bytes(), shift)
+                      ? peer_target(operands[k], m.elements * mover_.element_bytes(), shift,
+                                    k < m.destinations)
                       : Target{mover_.pointer(action, operands[k], shift)};
     copies = copies || targets_[k].peer >= 0;
   }
@@ -191,7 +192,7 @@ bool PeerMemory::find_targets(const Action& action, const Move& m, std::size_t s
 }
 
 PeerMemory::Target PeerMemory::peer_target(const CompiledOperand& p, std::size_t bytes,
-                                           std::size_t shift) {
+                                           std::size_t shift, bool writes) {
   Peer& peer = known(p.rank);
   const auto which =
       static_cast<std::size_t>(p.where) - static_cast<std::size_t>(CompiledOperand::peer_in);
@@ -206,6 +207,7 @@ PeerMemory::Target PeerMemory::peer_target(const CompiledOperand& p, std::size_t
                 "rank " + std::to_string(p.rank) + " gave an address outside of its window",
                 p.rank);
   }
+  if (writes && buffer.mapping) buffer.mapping->meet(buffer.pointer + offset, bytes);
   return {buffer.pointer + offset};
 }
 

@@ -91,7 +91,8 @@ class PeerMemory {
   void check_still_valid() const;
   /// Fills targets_; whether one of them can only be reached by copying.
   bool find_targets(const Action& action, const Move& move, std::size_t shift);
-  Target peer_target(const CompiledOperand& operand, std::size_t bytes, std::size_t shift);
+  Target peer_target(const CompiledOperand& operand, std::size_t bytes, std::size_t shift,
+                     bool writes);
   /// Puts the targets' addresses, so many bytes on, into the mover's operands, scaled.
   Mover::Operands address(const Move& move, std::size_t shifted);
   void move_through_copies(const Move& move, const Mover::Operands& at,

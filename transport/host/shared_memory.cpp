@@ -55,6 +55,7 @@ std::shared_ptr<SharedMemory> SharedMemory::map(FileDescriptor fd, std::size_t b
   std::shared_ptr<SharedMemory> memory(new SharedMemory(bytes, mapped, nullptr));
   memory->data_ = map_shared(fd.fd(), mapped);
   if (memory->data_ == nullptr) throw_system_error("cannot map a peer's shared memory");
+  memory->met_ = std::vector<std::atomic<std::uint64_t>>(mapped / kMetBytes / 64 + 2);
   if (stays_open) memory->file_ = std::make_shared<const FileDescriptor>(std::move(fd));
   return memory;
 }
@@ -77,6 +78,22 @@ void SharedMemory::give_back(std::span<std::byte> pages) const noexcept {
   fallocate(fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
             static_cast<off_t>(offset_) + static_cast<off_t>(pages.data() - data_),
             static_cast<off_t>(pages.size()));
+}
+
+void SharedMemory::meet(const std::byte* at, std::size_t bytes) noexcept {
+  const auto number = [](const std::byte* p) { return reinterpret_cast<std::uintptr_t>(p); };
+  const std::size_t before = number(data_) / kMetBytes;
+  for (const std::byte* const end = at + bytes; at < end;) {
+    const std::size_t block = number(at) / kMetBytes;
+    std::atomic<std::uint64_t>& word = met_[(block - before) / 64];
+    const std::uint64_t bit = std::uint64_t{1} << (block - before) % 64;
+    // relaxed: who has not heard of it reads once more.
+    if ((word.load(std::memory_order_relaxed) & bit) == 0) {
+      static_cast<void>(*static_cast<const volatile std::byte*>(at));
+      word.fetch_or(bit, std::memory_order_relaxed);
+    }
+    at = reinterpret_cast<const std::byte*>((block + 1) * kMetBytes);  // NOLINT: the next one
+  }
 }
 
 void SharedMemory::let_go() noexcept {

@@ -2,13 +2,16 @@
 // The memory of ranks that are threads of one process is mapped once and shared.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "transport/sockets/socket.h"
 
@@ -40,6 +43,11 @@ class SharedMemory {
   /// nothing where there is no descriptor, or the kernel refuses that.
   void give_back(std::span<std::byte> pages) const noexcept;
 
+  /// Before `bytes` at `at`, in the mapping of all of it, are written for the first time: has the
+  /// kernel map their pages, 64 KiB at a time. It does so where one of them is read, at a tenth of
+  /// what a page costs that is written first (docs/experiments.md#pages-of-peers-windows-ahead).
+  void meet(const std::byte* at, std::size_t bytes) noexcept;
+
   /// Lets go of the memory, because its owner needs it no more, but not of its addresses: a thread
   /// that still reads and writes there finds zeros, and memory of this process's own. (The memory
   /// stays where the kernel refuses that.)
@@ -56,12 +64,14 @@ class SharedMemory {
                std::size_t offset = 0)
       : bytes_(bytes), mapped_(mapped), file_(std::move(file)), offset_(offset) {}
 
+  static constexpr std::size_t kMetBytes = std::size_t{64} << 10;  // Linux' fault_around_bytes
   std::byte* data_ = nullptr;
   std::size_t bytes_, mapped_;
   std::shared_ptr<const FileDescriptor> file_;
   std::size_t offset_;  // of data_ in it
   std::mutex mutex_;
   std::map<std::size_t, std::weak_ptr<SharedMemory>> parts_;  // by offset
+  std::vector<std::atomic<std::uint64_t>> met_;  // a bit for each kMetBytes of addresses, once met
 };
 
 }  // namespace tutti
