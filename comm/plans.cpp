@@ -50,7 +50,8 @@ Platform on_gpus(const Platform& host) {
 }  // namespace
 
 Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts,
-             std::string_view algorithm, bool windows, SumRules rules, Findings& findings)
+             std::string_view algorithm, bool windows, SumRules rules, Findings& findings,
+             Access plain)
     : rank_(rank),
       ranks_(platform.ranks),
       windows_(windows),
@@ -68,7 +69,7 @@ Plans::Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layout
     wished_[static_cast<std::size_t>(a.collective)] = &a;
     if (rules_.round_once && !chooser_.rounds_once(a)) conflicts_.insert(a.collective);
   }
-  if (windows_) chooser_.prepare(findings_, rank_);
+  if (windows_) chooser_.prepare(findings_, rank_, plain);
 }
 
 bool Plans::must_round_once(const Signature& call) const {

@@ -43,9 +43,10 @@ class Plans {
  public:
   /// `gpu_layouts`: of plans on GPUs, a layout for each lane; none: as on cores. `algorithm`: the
   /// user's wish, or "". `windows`: whether the choice may fall on them. `findings`: of the ranks
-  /// of this host, which choose alike.
+  /// of this host, which choose alike. `plain`: what they can address of memory in no window.
   Plans(int rank, const Platform& platform, std::vector<Domains> gpu_layouts,
-        std::string_view algorithm, bool windows, SumRules rules, Findings& findings);
+        std::string_view algorithm, bool windows, SumRules rules, Findings& findings,
+        Access plain = Access::copies);
 
   enum class Where { host, gpu };
   /// Throws Error(invalid_usage) if what the user wants to run breaks the rules that the user

@@ -41,6 +41,8 @@ constexpr int kShortestClass = 5;
 /// Where these two have the same answer, all between them have it: what is sent hardly counts yet
 /// beside how often. (So a process need not ask again for each size that it first uses.)
 constexpr int kShortClass = 12;
+/// Where so few ranks have two answers there, one of them serves all between, within a tenth.
+constexpr int kFewRanks = 4;
 
 /// The least power of two that holds `bytes`, as an exponent; -1 for none.
 int class_of(std::size_t bytes) {
@@ -114,15 +116,28 @@ Chooser::Chooser(const Platform& platform) : memory_(Memory::of(platform)) {}
 
 const Algorithm& Chooser::choose(const Workload& workload, Findings* findings) {
   const std::lock_guard lock(memory_->mutex);
-  const int size_class = class_of(workload.bytes);
-  if (memory_->is_prepared && size_class > kShortestClass && size_class < kShortClass) {
-    const Algorithm& shortest = choose(workload, kShortestClass, findings);
-    if (&shortest == &choose(workload, kShortClass, findings)) return shortest;
-  }
-  return choose(workload, size_class, findings);
+  return choose(workload, class_of(workload.bytes), findings);
 }
 
-void Chooser::prepare(Findings& findings, int rank) {
+const Algorithm& Chooser::choose(const Workload& workload, int size_class, Findings* findings) {
+  if (!memory_->is_prepared || size_class < 0) return find(workload, size_class, findings, {});
+  if (workload.access < Access::windows) {
+    // What needs no windows is as good without them.
+    Workload with = workload;
+    with.access = Access::windows;
+    const Algorithm& a = choose(with, size_class, findings);
+    if (a.needs() == Access::none) return a;
+  }
+  const bool between = size_class > kShortestClass && size_class < kShortClass;
+  if (!between) return find(workload, size_class, findings, {});
+  const Algorithm& shortest = choose(workload, kShortestClass, findings);
+  const Algorithm& longest = choose(workload, kShortClass, findings);
+  if (&shortest == &longest) return shortest;
+  if (memory_->platform.ranks > kFewRanks) return find(workload, size_class, findings, {});
+  return find(workload, size_class, findings, {&shortest, &longest});
+}
+
+void Chooser::prepare(Findings& findings, int rank, Access plain) {
   if (!memory_->is_prepared) return;
   // Each begins with another one, so that they share the work.
   for (int i = 0; i < kCollectives; ++i) {
@@ -131,13 +146,16 @@ void Chooser::prepare(Findings& findings, int rank) {
         static_cast<Collective>((rank * kCollectives / memory_->platform.ranks + i) % kCollectives);
     workload.type = DataType::float32;
     for (const int size_class : {kShortestClass, kShortClass}) {
-      workload.bytes = std::size_t{1} << size_class;
-      choose(workload, &findings);
+      for (const Access access : {Access::windows, plain}) {
+        workload.access = access;
+        choose(workload, size_class, &findings);
+      }
     }
   }
 }
 
-const Algorithm& Chooser::choose(const Workload& workload, int size_class, Findings* findings) {
+const Algorithm& Chooser::find(const Workload& workload, int size_class, Findings* findings,
+                               std::initializer_list<const Algorithm*> among) {
   const DataType type = asked_type(workload, size_class);
   const Algorithm*& chosen =
       memory_->chosen[{workload.collective, type, size_class, workload.access, workload.round_once,
@@ -159,6 +177,7 @@ const Algorithm& Chooser::choose(const Workload& workload, int size_class, Findi
   if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
   const auto predicted_from = [&](Sample sample, const Algorithm& a) {
     if (!may_serve(a, workload)) return Prediction{};
+    if (among.size() > 0 && std::ranges::find(among, &a) == among.end()) return Prediction{};
     if (a.tmp_alone && memory_->platform.ranks < kLeastRanksForTmp) return Prediction{};
     if (a.groups != Algorithm::Groups::none && memory_->layout.count() == 1 &&
         memory_->platform.ranks < kLeastRanksForGroups) {

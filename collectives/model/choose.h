@@ -1,6 +1,7 @@
 // Which algorithm runs a call, where the user did not say: the one with the least predicted time.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -40,7 +41,8 @@ class Chooser {
   /// in other processes with the same platform; null: there are none.
   const Algorithm& choose(const Workload& workload, Findings* findings = nullptr);
   /// Chooses ahead for short calls of the usual kind, as rank `rank` of those with these findings.
-  void prepare(Findings& findings, int rank);
+  /// `plain`: what they can address of memory that is in no window.
+  void prepare(Findings& findings, int rank, Access plain);
   /// All that are possible, for exactly these bytes, the best first.
   std::vector<Prediction> candidates(const Workload& workload);
   /// Whether its plan can run on these hosts, as it addresses no memory of another. Remembered.
@@ -52,6 +54,9 @@ class Chooser {
   struct Memory;
   /// The choice; the caller holds the memory's lock.
   const Algorithm& choose(const Workload& workload, int size_class, Findings* findings);
+  /// The best of these algorithms; none given: of all.
+  const Algorithm& find(const Workload& workload, int size_class, Findings* findings,
+                        std::initializer_list<const Algorithm*> among);
   bool may_run_there(const Algorithm& algorithm);
   bool rounds_once_there(const Algorithm& algorithm);
   /// Without access to others' memory there is no need to look at plans over windows.

@@ -50,7 +50,8 @@ int cores() {
 
 /// How many times less often than a few threads would, each looks.
 int crowd() {
-  const int of_a_core = waiting_for_hosts.load(std::memory_order_relaxed) / cores();
+  const int waiting = waiting_for_hosts.load(std::memory_order_relaxed);
+  const int of_a_core = waiting == 0 ? 0 : waiting / cores();  // to count the cores reads a file
   return std::clamp(of_a_core / kLookingThreads, 1, kMostCrowd);
 }
 

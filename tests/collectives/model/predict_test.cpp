@@ -2,6 +2,7 @@
 // algorithms. No clock is involved, but for how long a choice takes.
 #include "collectives/model/predict.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -324,6 +325,36 @@ TEST(Choose, EveryCollectiveHasAnAlgorithmForEverySize) {
   }
 }
 
+// A first call does not look at all algorithms then.
+TEST(Choose, AShortCallOfFewRanksTakesOneOfTwoAnswersAndIsAsFast) {
+  for (int ranks = 2; ranks <= 4; ++ranks) {
+    const Platform p = platform_of(ranks);
+    Chooser chooser(p);
+    for (int c = 0; c < kCollectives; ++c) {
+      for (const Access access : {Access::none, Access::tmp, Access::copies, Access::windows}) {
+        Workload w{static_cast<Collective>(c), 32, DataType::float32, access};
+        const Algorithm& shortest = chooser.choose(w);
+        w.bytes = 4096;
+        const Algorithm& longest = chooser.choose(w);
+        for (w.bytes = 64; w.bytes < 4096; w.bytes *= 2) {
+          const std::string what = fmt::format("{} of {} bytes, {} ranks, access {}",
+                                               name(w.collective), w.bytes, ranks, int(access));
+          const Algorithm& chosen = chooser.choose(w);
+          Workload with = w;
+          with.access = Access::windows;
+          EXPECT_TRUE(&chosen == &shortest || &chosen == &longest ||
+                      &chosen == &chooser.choose(with))
+              << what;
+          // Copies by the kernel count as a third more.
+          const double least = chooser.candidates(w).front().ns;
+          EXPECT_LE(predict(chosen, w, p).ns, least * (access == Access::copies ? 1.4 : 1.1))
+              << what;
+        }
+      }
+    }
+  }
+}
+
 TEST(Choose, IsTheBestOfTheCandidates) {
   Chooser chooser(platform_of(4));
   for (std::size_t bytes = 8; bytes <= 64 << 20; bytes *= 2) {
@@ -332,7 +363,7 @@ TEST(Choose, IsTheBestOfTheCandidates) {
     ASSERT_GT(all.size(), 5u);
     for (const Prediction& c : all) {
       if (c.algorithm != &chooser.choose(w)) continue;
-      EXPECT_LE(c.ns, all.front().ns / 0.96) << bytes;
+      EXPECT_LE(c.ns, all.front().ns / 0.95) << bytes;
     }
   }
 }
