@@ -52,6 +52,8 @@ Maybe<T> common(const std::vector<T>& values) {
   return {};
 }
 
+/// Returns devices of processors that were there twice, which are named by now.
+std::set<int> check_processors(Records& records, Doubts& doubts);
 void check_structure(Records& records, Doubts& doubts);
 void check_pci(Records& records, Doubts& doubts);
 void check_gpu_links(Records& records, Doubts& doubts);

@@ -27,40 +27,6 @@ void remove_devices(Records& r, const std::map<int, int>& heirs) {
   r.devices = std::move(kept);
 }
 
-/// Processors of one number on one host are one. Returns the second's devices, named by now.
-std::set<int> join_processors(Records& r, Doubts& doubts) {
-  std::map<std::pair<int, int>, int> known;
-  std::vector<int> place;
-  std::vector<bool> twice;
-  std::vector<CpuRecord> kept;
-  for (const CpuRecord& cpu : r.cpus) {
-    const auto [at, is_new] =
-        known.try_emplace({cpu.host, cpu.numa}, static_cast<int>(kept.size()));
-    place.push_back(at->second);
-    twice.push_back(!is_new && cpu.numa >= 0);
-    if (is_new) {
-      kept.push_back(cpu);
-    } else if (cpu.numa >= 0) {
-      doubts.add(fmt::format("NUMA domain {}", cpu.numa), cpu.origin,
-                 "is there twice; both are taken as one");
-    } else {
-      // Without numbers they are told apart by their order.
-      place.back() = static_cast<int>(kept.size());
-      kept.push_back(cpu);
-    }
-  }
-  r.cpus = std::move(kept);
-  std::set<int> moved;
-  for (std::size_t i = 0; i < r.devices.size(); ++i) {
-    DeviceRecord& d = r.devices[i];
-    if (d.cpu >= static_cast<int>(place.size())) d.cpu = -1;
-    if (d.cpu < 0) continue;
-    if (twice[static_cast<std::size_t>(d.cpu)]) moved.insert(static_cast<int>(i));
-    d.cpu = place[static_cast<std::size_t>(d.cpu)];
-  }
-  return moved;
-}
-
 /// A parent that is not before its child would make a circle possible.
 void break_circles(Records& r, Doubts& doubts) {
   for (std::size_t i = 0; i < r.devices.size(); ++i) {
@@ -220,9 +186,7 @@ void check_capability(Records& r, Doubts& doubts) {
 }  // namespace
 
 void check_structure(Records& records, Doubts& doubts) {
-  if (records.hosts.empty()) records.hosts.emplace_back("");
-  if (records.cpus.empty()) records.cpus.emplace_back();
-  const auto moved = join_processors(records, doubts);
+  const auto moved = check_processors(records, doubts);
   break_circles(records, doubts);
   find_address(records);
   drop_twins(records, doubts, moved);

@@ -163,34 +163,11 @@ const GpuModel* gpu_model_named(std::string_view name) {
   return found == kModels.end() ? nullptr : &*found;
 }
 
-bool has_peer_access(std::string_view model) {
-  // GeForce since Turing, over PCI.
-  constexpr std::array<std::string_view, 9> kNone{"RTX 2080 Ti", "RTX 3080", "RTX 3090",
-                                                  "RTX 3090 Ti", "RTX 4080", "RTX 4090",
-                                                  "RTX 4090D",   "RTX 5080", "RTX 5090"};
-  return std::ranges::find(kNone, model) == kNone.end();
-}
-
-bool for_slots(const GpuModel& model) {
-  return model.name.find("PCIe") != model.name.npos || model.name.find("NVL") != model.name.npos ||
-         model.name == "A30";
-}
-
-bool switch_reduces(std::string_view model) {
-  const GpuModel* const m = gpu_model_named(model);
-  return m != nullptr && m->vendor == kNvidia && m->sm >= 90 && m->links > 0 && !for_slots(*m);
-}
-
 double shared_memory(const GpuModel& model) {
   // Four fifths of the data sheet's 5.3 TB/s (MI300), 6 (MI325X), 8 (MI350): copies on HBM do.
   if (model.device == 0x74a5) return 4800;
   if (model.gcn.starts_with("94")) return 4240;
   return model.gcn.starts_with("95") ? 6400 : 0;
-}
-
-bool has_ll128(std::string_view model) {
-  const GpuModel* const m = gpu_model_named(model);
-  return m == nullptr || m->vendor != kAmd || m->gcn == "90a";
 }
 
 double pci_bandwidth(double transfers, int width) {

@@ -28,19 +28,9 @@ std::span<const GpuModel> gpu_models();
 const GpuModel& gpu_model(std::uint16_t vendor, std::uint16_t device, int sm, std::string_view gcn);
 /// By GpuModel::name; null if the table does not have it.
 const GpuModel* gpu_model_named(std::string_view name);
-/// Whether GPUs of a model (GpuModel::name) read and write each other's memory over PCI. The driver
-/// refuses it on GeForce since Turing; their data go through memory of the host.
-bool has_peer_access(std::string_view model);
-/// Cards: bridges join them, and no switches.
-bool for_slots(const GpuModel& model);
-/// Whether the switches that join such GPUs reduce what goes through them: NVSwitch does from its
-/// third generation on, which came with Hopper.
-bool switch_reduces(std::string_view model);
 /// The rate of its memory that transfers reach, in GB/s, reads and writes together. Only for GPUs
 /// with parts that reach each other (AMD's SPX, DPX, TPX, QPX, CPX); 0 for all others.
 double shared_memory(const GpuModel& model);
-/// Whether NCCL, or RCCL, uses LL128 on such GPUs unasked. Among AMD's GPUs, only on MI200.
-bool has_ll128(std::string_view model);
 /// The rate of a lane of a C2C link, for records that do not give it.
 constexpr double kC2cLink = 44.7;  // GB/s; GH200 and GB200 say 5 x 44.712 and 10 x 44.712
 

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/number.h"
+#include "topology/abilities.h"
 #include "topology/source.h"
 
 namespace tutti::topology {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "topology/abilities.h"
 #include "topology/check.h"
 #include "topology/discover.h"
 #include "topology/source.h"

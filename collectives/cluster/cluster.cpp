@@ -9,6 +9,7 @@
 #include "collectives/cluster/orders.h"
 #include "core/counted.h"
 #include "core/error.h"
+#include "topology/abilities.h"
 #include "topology/constants.h"
 #include "topology/describe.h"
 #include "topology/divided.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "laboratory/predict/altered_machine.h"
+#include "topology/abilities.h"
 #include "topology/constants.h"
 
 namespace tutti {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "tests/topology/topology_samples.h"
 #include "topology/check.h"
@@ -201,6 +202,46 @@ TEST(Doubtful, AProcessorThatDoesNotSayItsHostIsOfTheOnlyOne) {
   const Graph g = checked(with(both, "host_hash=\"0xb\" numaid=\"0\"", "numaid=\"0\""));
   expect_one(g, "NUMA domain 0", "0xb is taken");
   EXPECT_DOUBLE_EQ(between(g, "h1.gpu0", "h1.gpu3"), 80);
+}
+
+TEST(Doubtful, AProcessorOfAHostOfItsOwnIsAPartOfTheOtherOne) {
+  const auto mesh_of = [](const char* first, const char* second) {
+    const std::string one = with(kMesh, "<cpu ", fmt::format("<cpu host_hash=\"{}\" ", first));
+    return with(one, "<cpu numaid=\"0\"",
+                fmt::format("<cpu host_hash=\"{}\" numaid=\"0\"", second));
+  };
+  ASSERT_TRUE(checked(mesh_of("0xa", "0xa")).doubts.empty());
+  for (const char* hash : {"0xb", "x", "-1", "2147483648"}) {
+    const Graph g = checked(mesh_of("0xa", hash));
+    expect_one(g, "NUMA domain 0", "goes on where host 0xa ends");
+    EXPECT_EQ(g.hosts(), 1) << hash;
+    EXPECT_DOUBLE_EQ(between(g, "gpu0", "gpu3"), 80) << hash;
+  }
+  // Two hosts that count from the same number are two.
+  std::string two = mesh_of("0xa", "0xb");
+  two = with(two, "numaid=\"1\"", "numaid=\"0\"");
+  EXPECT_EQ(checked(two).hosts(), 2);
+}
+
+TEST(Doubtful, AProcessorThatIsNotLikeTheOthersIsTakenAsTheyAre) {
+  const std::string modern = [] {
+    std::string s = kMesh;
+    for (int i = 0; i < 2; ++i) s = with(s, "modelid=\"106\"", "modelid=\"143\"");
+    return s;
+  }();
+  const double usual = between(checked(modern), "numa0", "numa1");
+  EXPECT_DOUBLE_EQ(usual, 22);
+  for (const int which : {0, 1}) {
+    for (const auto& [was, by] : {std::pair{"vendor=\"GenuineIntel\"", "vendor=\"x\""},
+                                  {"vendor=\"GenuineIntel\"", ""},
+                                  {"familyid=\"6\"", "familyid=\"0\""},
+                                  {"modelid=\"143\"", "modelid=\"1\""},
+                                  {"arch=\"x86_64\"", "arch=\"arm64\""}}) {
+      const Graph g = checked(with(modern, was, by, which));
+      expect_one(g, which == 0 ? "NUMA domain 1" : "NUMA domain 0", "x86_64 GenuineIntel is taken");
+      EXPECT_DOUBLE_EQ(between(g, "numa0", "numa1"), usual) << was << " " << by;
+    }
+  }
 }
 
 TEST(Doubtful, ValuesThatCannotBeReadAreNamed) {

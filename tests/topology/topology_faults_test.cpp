@@ -249,9 +249,9 @@ TEST(Faults, OfSpeedsAreNamedOnce) {
   }
 }
 
-/// Any attribute of a device, with other values: whatever it is, nothing costs more than half
-/// without a word. (Of processors, host_hash and vendor do: nothing contradicts them.) One in ten
-/// is tried; TOPOLOGY_FAULTS says how many are one (`make test-long`: 1).
+/// Any attribute of a device or a processor, with other values: whatever it is, nothing costs more
+/// than half without a word. One in ten is tried; TOPOLOGY_FAULTS says how many are one (`make
+/// test-long`: 1).
 TEST(Faults, OfAnyAttributeCostNoHalfSilently) {
   SKIP_WITHOUT_TOPOLOGY_DATA();
   const char* const wanted = std::getenv("TOPOLOGY_FAULTS");
@@ -259,7 +259,7 @@ TEST(Faults, OfAnyAttributeCostNoHalfSilently) {
   int all = 0, faults = 0, silent = 0, twice = 0;
   for (const std::string& file : topology_files("nccl-xml")) {
     Faulty faulty(file);
-    for (const char* name : {"pci", "nic", "net", "gpu", "nvlink", "xgmi", "c2c"}) {
+    for (const char* name : {"cpu", "pci", "nic", "net", "gpu", "nvlink", "xgmi", "c2c"}) {
       const auto nodes = faulty.document.select_nodes(fmt::format("//{}", name).c_str());
       for (std::size_t i = 0; i < nodes.size(); i += std::max<std::size_t>(1, nodes.size() / 3)) {
         for (pugi::xml_attribute a : nodes[i].node().attributes()) {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "tools/terminal.h"
 #include "tools/topology_source.h"
+#include "topology/abilities.h"
 #include "topology/describe.h"
 #include "topology/fill.h"
 #include "topology/nics.h"
