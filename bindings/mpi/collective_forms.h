@@ -77,7 +77,7 @@ void begin(Request& request, const Collective& collective) {
   request.finish = [staging = std::move(work.staging), then = std::move(work.finish)] {
     if (then) then();
   };
-  request.future = request.comm->tutti.start(work.call);
+  request.future = (request.tutti ? request.tutti : request.comm->tutti).start(work.call);
 }
 
 template <class Make>
@@ -117,6 +117,7 @@ int persistent(const char* procedure, MPI_Comm comm, MPI_Request* handle, const 
     auto request = std::make_shared<Request>(RequestKind::collective);
     request->procedure = procedure;
     request->comm = shared_comm(comm);
+    request->tutti = communicator_of_starts(*request->comm);
     request->persistent = true;
     auto collective = make(GoesOn());
     keep_lists(collective, *request->comm);

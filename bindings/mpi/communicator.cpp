@@ -6,6 +6,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "bindings/mpi/info.h"
 #include "bindings/mpi/point_to_point.h"
 #include "bindings/mpi/procedures.h"
 #include "bindings/mpi/request.h"
@@ -86,13 +87,10 @@ UniqueId new_place(const Comm& parent, const Group& members) {
   return make_unique_id(is_one_host ? MeetingPlace() : MeetingPlace::among_hosts());
 }
 
-// The contexts of what members of a group tell each other are not those of other messages.
-constexpr std::uint64_t kCreations = 0xc4ea'0000'0000'c4ea;
-
 /// Sends the place to a rank of the parent, or receives it.
 void pass(Comm& parent, RequestKind kind, int peer, int tag, UniqueId& where) {
-  const RequestRef message = own_message(kind, "MPI_Comm_create_group", parent.context ^ kCreations,
-                                         tag, where.bytes.size());
+  const RequestRef message = own_message(
+      kind, "MPI_Comm_create_group", parent.context ^ Comm::kCreations, tag, where.bytes.size());
   message->own = parent.rank;
   message->peer = peer;
   message->job_peer = parent.group->at(peer);
@@ -128,8 +126,12 @@ std::shared_ptr<Request> begin_task(const char* procedure, std::function<void()>
   return request;
 }
 
-/// All are here, and nobody waits for messages of this rank outside of the call.
-void meet(Comm& comm) { run(comm.tutti, {.collective = Collective::barrier}); }
+/// Collective: Tutti's split(). Before it all are here, and nobody waits for messages of this rank
+/// outside of the call.
+Communicator split_tutti(Communicator& tutti, int color, int key) {
+  run(tutti, {.collective = Collective::barrier});
+  return leaving_messages([&] { return tutti.split(color, key); });
+}
 
 }  // namespace
 
@@ -137,7 +139,9 @@ Comm::~Comm() {
   World* const w = world_or_null();
   if (w == nullptr) return;
   const Mail::Lock lock(w->mail());
-  w->mail().matching().forget(context);
+  for (const std::uint64_t own : {std::uint64_t{0}, kCreations, kGreetings}) {
+    w->mail().matching().forget(context ^ own);
+  }
 }
 
 CommRef comm_of_job(Communicator tutti) {
@@ -196,8 +200,7 @@ void check_peer(const Comm& comm, int rank, const char* what) {
 }
 
 CommRef split(Comm& parent, int color, int key) {
-  meet(parent);
-  Communicator part = parent.tutti.split(color == MPI_UNDEFINED ? -1 : color, key);
+  Communicator part = split_tutti(parent.tutti, color == MPI_UNDEFINED ? -1 : color, key);
   return part ? made(std::move(part), parent) : nullptr;
 }
 
@@ -244,11 +247,15 @@ CommRef create_of_members(Comm& parent, const Group& group, int tag) {
 }
 
 CommRef duplicate(Comm& parent) {
-  meet(parent);
-  if (!parent.is_inter()) return made(parent.tutti.split(0, parent.rank), parent);
-  CommRef copy = made(parent.tutti.split(0, parent.tutti.rank()), parent);
-  take_members(*copy, parent);
+  CommRef copy = made(split_tutti(parent.tutti, 0, parent.tutti.rank()), parent);
+  if (parent.is_inter()) take_members(*copy, parent);
   return copy;
+}
+
+Communicator communicator_of_starts(Comm& comm) {
+  constexpr const char* kHint = "mpi_assert_strict_persistent_collective_ordering";
+  if (comm.tutti.size() == 1 || (comm.info && comm.info->get(kHint) == "true")) return {};
+  return split_tutti(comm.tutti, 0, comm.tutti.rank());
 }
 
 std::shared_ptr<Request> duplicate_later(const CommRef& parent, const CommRef& copy) {
@@ -300,9 +307,7 @@ CommRef make_inter(CommRef both, GroupRef here, GroupRef there) {
 }
 
 CommRef split_inter(Comm& parent, int color, int key) {
-  meet(parent);
-  const int own = parent.group->at(parent.rank);
-  Communicator part = parent.tutti.split(color == MPI_UNDEFINED ? -1 : color, key);
+  Communicator part = split_tutti(parent.tutti, color == MPI_UNDEFINED ? -1 : color, key);
   if (!part) return nullptr;
   CommRef both = made(std::move(part), parent);
   std::vector<int> here;
@@ -310,24 +315,26 @@ CommRef split_inter(Comm& parent, int color, int key) {
   for (const int p : both->group->members()) {
     (parent.group->rank_of(p) != MPI_UNDEFINED ? here : there).push_back(p);
   }
-  (void)own;
   if (there.empty()) return nullptr;
   return make_inter(std::move(both), std::make_shared<const Group>(std::move(here)),
                     std::make_shared<const Group>(std::move(there)));
 }
 
 CommRef merge(Comm& inter, bool high) {
-  meet(inter);
   // The side whose first member comes first in Tutti's communicator goes first where both say the
   // same.
   std::vector<std::uint8_t> says(static_cast<std::size_t>(inter.tutti.size()));
   const std::uint8_t own = high ? 1 : 0;
-  inter.tutti.all_gather(&own, says.data(), 1, DataType::uint8);
+  run(inter.tutti, {.collective = Collective::all_gather,
+                    .in = &own,
+                    .out = says.data(),
+                    .count = 1,
+                    .type = DataType::uint8});
   const bool first_side = inter.places.front() < inter.remote_places.front();
   const bool others = says[static_cast<std::size_t>(inter.remote_places.front())] != 0;
   const bool last = high != others ? high : !first_side;
   const int key = inter.rank + (last ? inter.tutti.size() : 0);
-  return made(inter.tutti.split(0, key), inter);
+  return made(split_tutti(inter.tutti, 0, key), inter);
 }
 
 MPI_Comm publish(CommRef comm) {

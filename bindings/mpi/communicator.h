@@ -27,6 +27,10 @@ struct Comm {
   int rank = 0;     // of this process in `group`
   /// Of the messages: the same at all members, another one for each communicator.
   std::uint64_t context = 0;
+  // What the library itself tells members has contexts of its own, made of that one: of
+  // MPI_Comm_create_group, and of partitioned messages.
+  static constexpr std::uint64_t kCreations = 0xc4ea'0000'0000'c4ea;
+  static constexpr std::uint64_t kGreetings = 0x5a5a'0000'0000'5a5a;
   Communicator tutti;
   /// Intercommunicators: the rank in `tutti` of each member, here and there.
   std::vector<int> places, remote_places;
@@ -83,6 +87,9 @@ std::shared_ptr<Request> duplicate_later(const CommRef& parent, const CommRef& c
 CommRef make_inter(CommRef both, GroupRef here, GroupRef there);
 CommRef split_inter(Comm& parent, int color, int key);
 CommRef merge(Comm& inter, bool high);
+/// Of a persistent collective's own, as ranks may start theirs in unlike order; none where a hint
+/// of the program's (mpi_assert_strict_persistent_collective_ordering) says that they do not.
+Communicator communicator_of_starts(Comm& comm);
 /// Gives it a handle.
 MPI_Comm publish(CommRef comm);
 /// Waits for nobody. Throws Failure with what an attribute's delete function returns.

@@ -21,6 +21,9 @@ constexpr std::uint64_t kMostKept = std::uint64_t{4} << 20;
 constexpr int kRecordsAtOnce = 64;
 constexpr int kYields = 30;
 constexpr auto kLookEvery = std::chrono::milliseconds(50);
+// So long the postman waits when he is summoned: most messages are over then, by those who began
+// them.
+constexpr auto kMoment = std::chrono::milliseconds(1);
 
 const std::uint64_t kProbe = 0x7a11'0f7e'57ed'0001;
 
@@ -75,10 +78,50 @@ Mail::Mail(Communicator& job, bool several)
     peer->lane.meet(impl.group->cma_everywhere(), light_, [this] { ring(); });
     far_ = far_ || !peer->lane.is_near();
   }
+  several_ = several_ || far_;  // the postman answers for windows
   comm_.barrier();
 }
 
+Mail::Away::Away(Mail& mail) : mail_(mail), counted_(mail.several_) {
+  // Counted first: whoever begins a message after the lock was held here sees it.
+  if (counted_) mail.away_.fetch_add(1, std::memory_order_relaxed);
+  const Lock lock(mail);
+  leaves_messages_ = mail.is_busy();
+}
+
+void Mail::summon() {
+  if (!several_ || closing_ || !needs_postman()) return;
+  if (!postman_.joinable()) postman_ = std::thread([this] { deliver(); });
+  summons_.notify_one();
+}
+
+void Mail::deliver() {
+  std::unique_lock lock(mutex_);
+  const auto is_done = [this] { return closing_ || !needs_postman(); };
+  for (;;) {
+    summons_.wait(lock, [this] { return closing_ || needs_postman(); });
+    if (closing_) return;
+    if (answers_ == 0 && summons_.wait_for(lock, kMoment, is_done)) continue;
+    lock.unlock();
+    try {
+      Pace pace;
+      pace.patient = true;
+      wait("the postman", is_done, pace);
+    } catch (const std::exception&) {
+      return;  // a rank is lost: those who wait find that themselves
+    }
+    lock.lock();
+  }
+}
+
 void Mail::close() {
+  {
+    const Lock lock(*this);
+    closing_ = true;
+    summons_.notify_one();
+  }
+  ring();
+  if (postman_.joinable()) postman_.join();
   wait("MPI_Finalize: this rank's messages",
        [&] { return busy_ == 0 && waiting_ == 0 && tasks_.load(std::memory_order_acquire) == 0; });
   Future all = comm_.start({.collective = Collective::barrier});
@@ -174,6 +217,11 @@ bool Mail::progress() {
   for (Peer* peer : all_) {
     if (peer->lane.has_news()) moved = drain(*peer) || moved;
   }
+  for (std::size_t n = questions_.size(); n > 0; --n) {
+    const Question question = std::move(questions_.front());
+    questions_.pop_front();
+    moved = reply(*question.from, question.number, question.text, true) || moved;
+  }
   if (waiting_ > 0) {
     for (Peer* peer : all_) moved = flush(*peer) || moved;
   }
@@ -197,6 +245,10 @@ void Mail::handle(Peer& peer, const Header& header) {
       forget(number);
       return finish(send);
     }
+    case RecordKind::question:
+      return arrived_question(peer, header);
+    case RecordKind::answer:
+      return arrived_answer(peer, header);
     case RecordKind::bye:
       peer.said_bye = true;
       return;
@@ -269,10 +321,74 @@ void Mail::arrived_part(Peer& peer, const Header& header) {
   end_transfer(receive);
 }
 
+// --- Questions and answers -----------------------------------------------------------------------
+
+void Mail::post_text(Peer& peer, RecordKind kind, std::uint64_t number,
+                     std::vector<std::byte> text) {
+  Out out;
+  out.header.kind = kind;
+  out.rendezvous = {text.size(), number, 0, 0};
+  out.has_rendezvous = true;
+  const auto kept = std::make_shared<const std::vector<std::byte>>(std::move(text));
+  out.data = kept->data();
+  out.bytes = kept->size();
+  out.keeps = kept;
+  post(peer, out);
+}
+
+std::shared_ptr<Mail::Answer> Mail::ask(int rank, std::vector<std::byte> question) {
+  auto answer = std::make_shared<Answer>();
+  const std::uint64_t number = ++last_number_;
+  asked_[number] = {rank, answer};
+  post_text(*peers_[static_cast<std::size_t>(rank)], RecordKind::question, number,
+            std::move(question));
+  return answer;
+}
+
+void Mail::arrived_answer(const Peer& peer, const Header& header) {
+  const auto payload = Lane::payload(header);
+  const auto found = asked_.find(rendezvous_in(payload).sender);
+  if (found == asked_.end() || found->second.rank != peer.lane.peer()) {
+    throw_unknown(peer.lane.peer());
+  }
+  const auto data = payload.subspan(sizeof(Rendezvous));
+  Answer& answer = *found->second.answer;
+  answer.data.assign(data.begin(), data.end());
+  answer.is_here = true;
+  asked_.erase(found);
+}
+
+bool Mail::reply(Peer& peer, std::uint64_t number, std::span<const std::byte> question,
+                 bool again) {
+  std::vector<std::byte> answer;
+  if (answering_ == nullptr) throw_unknown(peer.lane.peer());
+  if (answering_(peer.lane.peer(), question, again, answer)) {
+    post_text(peer, RecordKind::answer, number, std::move(answer));
+    return true;
+  }
+  questions_.push_back({&peer, number, {question.begin(), question.end()}});
+  return false;
+}
+
+void Mail::arrived_question(Peer& peer, const Header& header) {
+  const auto payload = Lane::payload(header);
+  const std::uint64_t number = rendezvous_in(payload).sender;
+  reply(peer, number, payload.subspan(sizeof(Rendezvous)), false);
+}
+
+void Mail::begin_answers(Answering answering) {
+  answering_ = answering;
+  ++answers_;
+  summon();
+}
+
+void Mail::end_answers() { --answers_; }
+
 // --- Sends and receives --------------------------------------------------------------------------
 
 void Mail::start_send(Request& send) {
   ++busy_;
+  summon();
   const Envelope envelope{send.context, send.own, send.tag};
   if (send.job_peer == rank_) return to_own(send, envelope);
   Peer& peer = *peers_[static_cast<std::size_t>(send.job_peer)];
@@ -323,10 +439,12 @@ void Mail::start_receive(Request& receive) {
     return start_matched(receive, std::move(m));
   }
   matching_.post(receive);
+  summon();
 }
 
 void Mail::start_matched(Request& receive, std::unique_ptr<Arrived> message) {
   ++busy_;
+  summon();
   const Envelope& envelope = message->envelope;
   if (message->own != nullptr) {
     take_data(receive, envelope, message->own->data, message->own->bytes);
@@ -449,19 +567,19 @@ void Mail::forget(std::uint64_t number) { numbers_.erase(number); }
 
 void Mail::rest(Pace& pace, const char* what) {
   ++pace.looks;
-  if (pace.looks < spins_) return relax();
-  if (pace.looks < spins_ + kYields) {
+  if (!pace.patient && pace.looks < spins_) return relax();
+  if (!pace.patient && pace.looks < spins_ + kYields) {
     sched_yield();
     return;
   }
   const auto now = std::chrono::steady_clock::now();
   if (pace.next_look == decltype(now){}) {
     pace.next_look = now + kLookEvery;
-    if (timeout_.count() > 0) pace.end = now + timeout_;
+    if (timeout_.count() > 0 && !pace.patient) pace.end = now + timeout_;
   } else if (now >= pace.next_look) {
     pace.next_look = now + kLookEvery;
     if (const auto error = comm_.error()) throw Error(*error);
-    if (timeout_.count() > 0 && now >= pace.end) {
+    if (pace.end != decltype(now){} && now >= pace.end) {
       throw Error(ErrorCode::timed_out, "rank " + std::to_string(rank_) +
                                             " has waited longer than TUTTI_TIMEOUT: " + what);
     }

@@ -8,7 +8,6 @@
 // tag.
 #include <algorithm>
 #include <atomic>
-#include <climits>
 #include <cstring>
 
 #include "bindings/mpi/point_to_point.h"
@@ -19,8 +18,7 @@
 namespace tutti::mpi {
 namespace {
 
-// The contexts of greetings, and of what follows, are not those of other messages.
-constexpr std::uint64_t kGreetings = 0x5a5a'0000'0000'5a5a;
+// The contexts of what follows a greeting are not those of other messages.
 constexpr std::uint64_t kChannels = 0xa5a5'0000'0000'0000;
 
 }  // namespace
@@ -54,7 +52,7 @@ namespace {
 /// What greets or is greeted. It belongs to the mail until it is over, whatever becomes of `r`.
 RequestRef greeting_of(const Request& r, RequestKind kind) {
   RequestRef message =
-      own_message(kind, r.procedure, r.context ^ kGreetings, r.tag, sizeof(Greeting));
+      own_message(kind, r.procedure, r.context ^ Comm::kGreetings, r.tag, sizeof(Greeting));
   message->comm = r.comm;
   message->own = r.own;
   message->peer = r.peer;
@@ -130,10 +128,18 @@ void post_parts(Request& r) {
     world().mail().start_receive(*part);
   }
   if (p.greeting.partitions == 0) {
-    r.fail(MPI_ERR_OTHER, "the send has no sensible number of partitions");
+    r.fail(MPI_ERR_OTHER, "the send has no sensible number of partitions: 0, or far more than fit");
   }
   p.waits = false;
   r.missing.store(0, std::memory_order_release);
+}
+
+/// Whether the receiver makes requests for so many partitions: few, or no more than it has room
+/// for.
+bool makes_sense(const Greeting& greeting, std::uint64_t room) {
+  constexpr std::uint64_t kFew = 1 << 16;
+  return greeting.partitions <= kFew ||
+         (greeting.each > 0 && greeting.partitions <= room / greeting.each);
 }
 
 void make_receive(const RequestRef& r) {
@@ -143,7 +149,7 @@ void make_receive(const RequestRef& r) {
     if (!receive) return;
     Partitions& p = *receive->partitions;
     std::memcpy(&p.greeting, from->packed.data(), sizeof p.greeting);
-    if (p.greeting.partitions > INT_MAX) p.greeting = {};
+    if (!makes_sense(p.greeting, receive->buffer.bytes())) p.greeting = {};
     p.greeted = true;
     if (p.waits) post_parts(*receive);
   };

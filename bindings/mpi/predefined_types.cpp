@@ -103,6 +103,13 @@ MPI_Datatype predefined_handle(const Type& type) {
   return handle;
 }
 
+MPI_Datatype handle_of_pairs(const Type::Pair& pair) {
+  for (const PairRow& row : kPairs) {
+    if (row.value == pair.value && row.index == pair.index) return row.handle;
+  }
+  fail(MPI_ERR_INTERN, "no predefined type has such pairs");
+}
+
 TypeRef shared_type(MPI_Datatype type) {
   TypeRef object = types().share(type);
   if (object == nullptr) fail(MPI_ERR_TYPE, "the data type is null, was freed, or is none");

@@ -18,19 +18,21 @@ namespace tutti::mpi {
 
 enum class RecordKind : std::uint16_t {
   none = 0,
-  skip,     // nothing, up to the end of the ring
-  eager,    // a message with its data
-  request,  // a message whose data lies at the sender
-  ready,    // the receiver wants the data
-  data,     // a part of it
-  taken,    // the receiver has the data, or as much of it as it wants
-  bye,      // no record follows
+  skip,      // nothing, up to the end of the ring
+  eager,     // a message with its data
+  request,   // a message whose data lies at the sender
+  ready,     // the receiver wants the data
+  data,      // a part of it
+  taken,     // the receiver has the data, or as much of it as it wants
+  question,  // of one who wants something of a window here (window_far.h)
+  answer,    // to a question
+  bye,       // no record follows
 };
 
 /// Of a message whose data does not come with the envelope.
 struct Rendezvous {
   std::uint64_t bytes = 0;     // of the message; `data`: where this part begins; else how many
-  std::uint64_t sender = 0;    // number of the send
+  std::uint64_t sender = 0;    // number of the send, or of the question
   std::uint64_t receiver = 0;  // number of the receive
   std::uint64_t address = 0;   // of the data in the sender's process
 };

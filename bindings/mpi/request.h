@@ -74,6 +74,7 @@ struct Request {
   std::shared_ptr<Request> itself;  // as long as the mail needs it and nobody else may have it
 
   // Collectives, and what is made of several requests:
+  Communicator tutti;  // of a persistent one of its own; none: the communicator's
   Future future;
   std::vector<std::shared_ptr<Request>> parts;
   std::atomic<std::size_t> missing{0};     // parts that are not started yet

@@ -185,6 +185,9 @@ Handles<Type, MPI_Datatype>& types();
 /// The handle of a predefined type.
 MPI_Datatype predefined_handle(const Type& type);
 
+/// The predefined type of pairs of these elements.
+MPI_Datatype handle_of_pairs(const Type::Pair& pair);
+
 /// The type of a handle. Throws Failure(MPI_ERR_TYPE) for the null handle and a freed one;
 /// committed_type() also for one that was never committed, as communication needs it.
 TypeRef shared_type(MPI_Datatype type);

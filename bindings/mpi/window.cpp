@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "bindings/mpi/procedures.h"
+#include "bindings/mpi/window_far.h"
 #include "bindings/mpi/world.h"
 #include "comm/impl.h"
 
@@ -23,15 +24,18 @@ std::size_t board_bytes(int size) {
   return sizeof(Board) + static_cast<std::size_t>(size) * sizeof(Meeting);
 }
 
-void check_one_host(Comm& comm) {
+/// Throws where memory is to be shared by hosts. Whether there are several.
+bool is_among_hosts(Comm& comm, int flavor) {
   const RankGroup& group = *comm.tutti.impl().group;
   for (int r = 0; r < group.size(); ++r) {
     if (r == group.rank() || group.same_host(r)) continue;
-    fail(
-        MPI_ERR_UNSUPPORTED_OPERATION,
-        "rank {} is on another host than rank {}: Tutti offers one-sided calls inside a host alone",
-        r, group.rank());
+    if (flavor != MPI_WIN_FLAVOR_SHARED) return true;
+    fail(MPI_ERR_RMA_SHARED,
+         "rank {} is on another host than rank {}, so they share no memory: MPI_Comm_split_type "
+         "makes communicators of hosts",
+         r, group.rank());
   }
+  return false;
 }
 
 /// Of memory that all members share in one piece, which the first one has.
@@ -45,10 +49,14 @@ std::byte* take_piece(Win& win) {
   Communicator& tutti = win.comm->tutti;
   const std::uint64_t own = static_cast<std::uint64_t>(win.bytes);
   std::vector<std::uint64_t> each(static_cast<std::size_t>(win.size()));
-  tutti.all_gather(&own, each.data(), 1, DataType::uint64);
+  run(tutti, {.collective = Collective::all_gather,
+              .in = &own,
+              .out = each.data(),
+              .count = 1,
+              .type = DataType::uint64});
   const auto mine = each.begin() + win.rank();
   const std::uint64_t all = std::accumulate(each.begin(), each.end(), std::uint64_t{0});
-  win.memory = tutti.window(win.rank() == 0 ? all : 0);
+  win.memory = leaving_messages([&] { return tutti.window(win.rank() == 0 ? all : 0); });
   return all == 0 ? nullptr
                   : start_of_piece(win) + std::accumulate(each.begin(), mine, std::uint64_t{0});
 }
@@ -77,8 +85,8 @@ WinRef make_win(Comm& parent, int flavor, void* base, MPI_Aint bytes, int unit, 
   if (flavor == MPI_WIN_FLAVOR_CREATE && base == nullptr && bytes > 0) {
     fail(MPI_ERR_BASE, "the memory is null, but is to have {} bytes", bytes);
   }
-  check_one_host(parent);
   auto win = std::make_shared<Win>();
+  win->is_far = is_among_hosts(parent, flavor);
   win->comm = duplicate(parent);
   win->flavor = flavor;
   win->unit = unit;
@@ -87,21 +95,25 @@ WinRef make_win(Comm& parent, int flavor, void* base, MPI_Aint bytes, int unit, 
   win->handler = error_handlers().share(MPI_ERRORS_ARE_FATAL);
   Communicator& tutti = win->comm->tutti;
   const int size = win->size();
-  win->board = tutti.window(board_bytes(size));
+  win->board = leaving_messages([&] { return tutti.window(board_bytes(size)); });
   const bool allocates = flavor == MPI_WIN_FLAVOR_ALLOCATE || flavor == MPI_WIN_FLAVOR_SHARED;
   const bool is_one_piece = flavor == MPI_WIN_FLAVOR_SHARED &&
                             win->info->get("alloc_shared_noncontig") != std::string("true");
   if (is_one_piece) {
     win->base = take_piece(*win);
   } else if (allocates) {
-    win->memory = tutti.window(static_cast<std::size_t>(bytes));
+    win->memory = leaving_messages([&] { return tutti.window(static_cast<std::size_t>(bytes)); });
     win->base = win->memory.data();
   } else {
     win->base = base;
   }
   const Card mine{reinterpret_cast<std::uint64_t>(win->base), bytes, unit, getpid()};
   std::vector<Card> cards(static_cast<std::size_t>(size));
-  tutti.all_gather(&mine, cards.data(), sizeof mine, DataType::uint8);
+  run(tutti, {.collective = Collective::all_gather,
+              .in = &mine,
+              .out = cards.data(),
+              .count = sizeof mine,
+              .type = DataType::uint8});
   std::byte* next = is_one_piece ? start_of_piece(*win) : nullptr;
   for (int r = 0; r < size; ++r) {
     const Card& card = cards[static_cast<std::size_t>(r)];
@@ -124,7 +136,8 @@ WinRef make_win(Comm& parent, int flavor, void* base, MPI_Aint bytes, int unit, 
   win->held.resize(static_cast<std::size_t>(size));
   win->let_in.resize(static_cast<std::size_t>(size));
   win->gone_to.resize(static_cast<std::size_t>(size));
-  tutti.barrier();
+  if (win->is_far) answer_far(*win);
+  run(tutti, {.collective = Collective::barrier});
   return win;
 }
 
@@ -222,22 +235,32 @@ int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win* win) {
   return create("MPI_Win_create_dynamic", comm, MPI_WIN_FLAVOR_DYNAMIC, nullptr, 0, 1, info,
                 nullptr, win);
 }
-// The memory of a dynamic window is what addresses name; the kernel says which of it is there.
+// The memory of a dynamic window is what addresses name. Inside of a host the kernel says which of
+// it is there; for others this rank does.
+namespace {
+Win& dynamic(MPI_Win win) {
+  Win& w = win_of(win);
+  if (w.flavor != MPI_WIN_FLAVOR_DYNAMIC) {
+    fail(MPI_ERR_RMA_FLAVOR, "only a window of MPI_Win_create_dynamic takes memory later");
+  }
+  return w;
+}
+}  // namespace
 int MPI_Win_attach(MPI_Win win, void* base, MPI_Aint size) {
   return guarded("MPI_Win_attach", win, [&] {
-    (void)base;
-    if (win_of(win).flavor != MPI_WIN_FLAVOR_DYNAMIC) {
-      fail(MPI_ERR_RMA_FLAVOR, "only a window of MPI_Win_create_dynamic takes memory later");
-    }
+    Win& w = dynamic(win);
     if (size < 0) fail(MPI_ERR_SIZE, "the size is {} bytes, but has to be 0 or more", size);
+    const Mail::Lock lock(world().mail());
+    w.attached.push_back({reinterpret_cast<std::uint64_t>(base), static_cast<std::uint64_t>(size)});
   });
 }
 int MPI_Win_detach(MPI_Win win, const void* base) {
   return guarded("MPI_Win_detach", win, [&] {
-    (void)base;
-    if (win_of(win).flavor != MPI_WIN_FLAVOR_DYNAMIC) {
-      fail(MPI_ERR_RMA_FLAVOR, "only a window of MPI_Win_create_dynamic takes memory later");
-    }
+    Win& w = dynamic(win);
+    const Mail::Lock lock(world().mail());
+    std::erase_if(w.attached, [&](const Win::Attached& a) {
+      return a.address == reinterpret_cast<std::uint64_t>(base);
+    });
   });
 }
 
@@ -249,6 +272,7 @@ int MPI_Win_free(MPI_Win* win) {
     }
     w.attributes.clear(bits_of(*win));
     run(w.comm->tutti, {.collective = Collective::barrier});
+    if (w.is_far) end_answers(w);
     const WinRef last = wins().remove(*win);
     *win = MPI_WIN_NULL;
     last->memory.end();

@@ -1,10 +1,10 @@
 // Windows of MPI: memory that the other members reach while its owner does something else. On one
 // host a member copies straight into and out of it: memory that Tutti allocates is mapped by all,
-// other memory is copied by the kernel (cross-memory attach). So a call is over when it returns,
-// and no member has to take part.
+// other memory is copied by the kernel (cross-memory attach). Members of other hosts are asked, and
+// answer (window_far.h). So a call is over when it returns, and no member has to take part.
 //
-// What members tell each other lies in memory that all of them map (Board): locks, and counters of
-// MPI_Win_post and MPI_Win_complete.
+// What members tell each other lies in memory that all of a host map (Board): locks, and counters
+// of MPI_Win_post and MPI_Win_complete.
 #pragma once
 
 #include <atomic>
@@ -40,8 +40,12 @@ struct Win {
     MPI_Aint bytes = 0;
     MPI_Aint unit = 1;
     int pid = 0;
-    Board* board = nullptr;
+    Board* board = nullptr;  // null: of a member on another host
+    bool is_far() const { return board == nullptr; }
     Meeting& meeting(int rank) const { return reinterpret_cast<Meeting*>(board + 1)[rank]; }
+  };
+  struct Attached {  // memory of a dynamic window
+    std::uint64_t address = 0, bytes = 0;
   };
   enum class Locked : std::uint8_t { no, shared, exclusive, unchecked };
 
@@ -53,7 +57,9 @@ struct Win {
   void* base = nullptr;
   Window memory, board;  // of Tutti's
   std::vector<Part> parts;
-  std::vector<Locked> held;  // by this member, of each
+  bool is_far = false;             // members are on several hosts
+  std::vector<Attached> attached;  // guarded by the mail's lock
+  std::vector<Locked> held;        // by this member, of each
   bool holds_all = false;
   std::vector<int> lets_in, goes_to;           // MPI_Win_post, MPI_Win_start: ranks
   std::vector<std::uint64_t> let_in, gone_to;  // how often, by rank
@@ -73,6 +79,12 @@ using WinRef = std::shared_ptr<Win>;
 Handles<Win, MPI_Win>& wins();
 /// Throws Failure(MPI_ERR_WIN) for the null handle and a freed one.
 Win& win_of(MPI_Win win);
+
+bool try_lock(Board& board, bool exclusive);
+/// One more who waits for a lock, or one less.
+void count_waiter(Board& board, bool exclusive, int by);
+/// Of a lock that is held at a member of this host. Wakes those who wait for it.
+void release_lock(Win& win, int rank, bool exclusive);
 
 /// Collective. Allocates `bytes` (`allocates`), or takes the program's memory at `base`.
 WinRef make_win(Comm& parent, int flavor, void* base, MPI_Aint bytes, int unit, InfoRef info);

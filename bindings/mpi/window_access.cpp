@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
+#include "bindings/mpi/window_far.h"
 #include "bindings/mpi/work.h"
 #include "bindings/mpi/world.h"
 
@@ -47,9 +49,13 @@ class Target {
       local_ = reinterpret_cast<std::byte*>(remote_);  // NOLINT: an address of this process
     } else if (part_.mapped != nullptr) {
       local_ = part_.mapped + offset;
+    } else if (part_.is_far()) {
+      far_.emplace(FarPlace{win, place.rank, offset, type_, count_});
     }
   }
 
+  /// For window_far.h; null: the member is on this host.
+  const FarPlace* far() const { return far_ ? &*far_ : nullptr; }
   bool is_mapped() const { return local_ != nullptr || own_; }
   std::byte* base() const { return local_; }
   const Type& type() const { return type_; }
@@ -59,10 +65,12 @@ class Target {
 
   void read(std::byte* packed) const {
     if (is_mapped()) return type_.pack(local_, count_, packed);
+    if (far_) return far_read(*far_, packed);
     copy(packed, false);
   }
   void write(const std::byte* packed) const {
     if (is_mapped()) return type_.unpack(packed, local_, count_);
+    if (far_) return far_write(*far_, packed);
     copy(const_cast<std::byte*>(packed), true);
   }
 
@@ -113,6 +121,7 @@ class Target {
   bool own_ = false;
   std::uint64_t remote_ = 0;
   std::byte* local_ = nullptr;
+  std::optional<FarPlace> far_;
 };
 
 /// Held by the one process that combines at a member.
@@ -148,18 +157,9 @@ std::unique_ptr<std::byte[]> packed_copy(const Buffer& buffer) {
 }
 
 /// The target's elements one behind the other, as the operator takes those of the type.
-void apply_packed(const Operator& op, const std::byte* from, std::byte* to, const Target& target,
-                  MPI_Datatype handle) {
+void apply_packed(const Operator& op, const std::byte* from, std::byte* to, const Target& target) {
   if (const Type* const pairs = pairs_of(target.type())) {
-    const MPI_Count n = static_cast<MPI_Count>(target.bytes()) / pairs->size();
-    const auto bytes = static_cast<std::size_t>(pairs->extent() * n);
-    const auto a = raw_memory(bytes);
-    const auto b = raw_memory(bytes);
-    pairs->unpack(from, a.get(), n);
-    pairs->unpack(to, b.get(), n);
-    op.apply(a.get(), b.get(), n, *pairs, handle);
-    pairs->pack(b.get(), n, to);
-    return;
+    return apply_to_pairs(op, from, to, target.bytes(), *pairs);
   }
   std::size_t at = 0;
   target.type().typed_layout().for_each_run(
@@ -172,6 +172,18 @@ void apply_packed(const Operator& op, const std::byte* from, std::byte* to, cons
 }
 
 }  // namespace
+
+void apply_to_pairs(const Operator& op, const std::byte* from, std::byte* to, std::size_t bytes,
+                    const Type& pairs) {
+  const MPI_Count n = static_cast<MPI_Count>(bytes) / pairs.size();
+  const auto room = static_cast<std::size_t>(pairs.extent() * n);
+  const auto a = raw_memory(room);
+  const auto b = raw_memory(room);
+  pairs.unpack(from, a.get(), n);
+  pairs.unpack(to, b.get(), n);
+  op.apply(a.get(), b.get(), n, pairs, MPI_DATATYPE_NULL);
+  pairs.pack(b.get(), n, to);
+}
 
 void put(Win& win, const Buffer& from, const Place& to) {
   const Target target(win, to);
@@ -204,11 +216,16 @@ void combine_at(Win& win, const Buffer& from, const Buffer& result, const Place&
   if (target.bytes() == 0) return;
   const auto operand = reads_only ? nullptr : packed_copy(from);
   const auto now = raw_memory(target.bytes());
+  if (target.far() != nullptr) {
+    far_combine(*target.far(), op, operand.get(), result.type ? now.get() : nullptr);
+    if (result.type) result.unpack(now.get(), target.bytes());
+    return;
+  }
   const Combining combining(target.board());
   target.read(now.get());
   if (result.type) result.unpack(now.get(), target.bytes());
   if (reads_only) return;
-  apply_packed(o, operand.get(), now.get(), target, to.type);
+  apply_packed(o, operand.get(), now.get(), target);
   target.write(now.get());
 }
 
@@ -219,6 +236,10 @@ void compare_and_swap(Win& win, const void* from, const void* compare, void* res
   std::byte now[32];
   if (!target.type().predefined() || bytes > sizeof now) {
     fail(MPI_ERR_TYPE, "MPI_Compare_and_swap takes predefined integers, truth values and bytes");
+  }
+  if (target.far() != nullptr) {
+    return far_swap(*target.far(), static_cast<const std::byte*>(from),
+                    static_cast<const std::byte*>(compare), static_cast<std::byte*>(result));
   }
   const Combining combining(target.board());
   target.read(now);

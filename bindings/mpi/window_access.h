@@ -26,4 +26,8 @@ void combine_at(Win& win, const Buffer& from, const Buffer& result, const Place&
 void compare_and_swap(Win& win, const void* from, const void* compare, void* result,
                       const Place& to);
 
+/// to = from op to, both packed: pairs of a value and an index.
+void apply_to_pairs(const Operator& op, const std::byte* from, std::byte* to, std::size_t bytes,
+                    const Type& pairs);
+
 }  // namespace tutti::mpi

@@ -1,8 +1,9 @@
 // The epochs of windows: fences, locks, and MPI_Win_post, start, complete and wait.
 #include <algorithm>
+#include <utility>
 
 #include "bindings/mpi/procedures.h"
-#include "bindings/mpi/window.h"
+#include "bindings/mpi/window_far.h"
 #include "bindings/mpi/world.h"
 
 namespace tutti::mpi {
@@ -17,6 +18,8 @@ Win::Part& part_of(Win& win, int rank) {
   return win.parts[static_cast<std::size_t>(rank)];
 }
 
+}  // namespace
+
 bool try_lock(Board& board, bool exclusive) {
   std::int32_t now = board.lock.load(std::memory_order_relaxed);
   if (exclusive) return now == 0 && board.lock.compare_exchange_strong(now, -1);
@@ -26,17 +29,36 @@ bool try_lock(Board& board, bool exclusive) {
   return false;
 }
 
+void count_waiter(Board& board, bool exclusive, int by) {
+  board.waiters.fetch_add(by);
+  if (exclusive) board.waiting.fetch_add(by);
+}
+
+void release_lock(Win& win, int rank, bool exclusive) {
+  Board& board = *win.parts[static_cast<std::size_t>(rank)].board;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (exclusive) {
+    board.lock.store(0, std::memory_order_release);
+  } else {
+    board.lock.fetch_sub(1, std::memory_order_release);
+  }
+  if (board.waiters.load() == 0) return;
+  Mail& mail = world().mail();
+  for (const int process : win.comm->group->members()) {
+    if (process != mail.rank()) mail.wake(process);
+  }
+  mail.ring();  // those of other hosts who wait for this rank's lock
+}
+
+namespace {
+
 /// Counted at the board as long as it waits there.
 class Waiter {
  public:
   Waiter(Board& board, bool writes) : board_(board), writes_(writes) {
-    board_.waiters.fetch_add(1);
-    if (writes_) board_.waiting.fetch_add(1);
+    count_waiter(board_, writes_, 1);
   }
-  ~Waiter() {
-    if (writes_) board_.waiting.fetch_sub(1);
-    board_.waiters.fetch_sub(1);
-  }
+  ~Waiter() { count_waiter(board_, writes_, -1); }
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
@@ -45,37 +67,44 @@ class Waiter {
   const bool writes_;
 };
 
-void wake(Win& win, int rank) {
-  if (rank != win.rank()) world().mail().wake(win.comm->group->at(rank));
-}
-
 void lock(Win& win, int rank, Locked kind, const char* procedure) {
-  Board& board = *part_of(win, rank).board;
+  const Win::Part& part = part_of(win, rank);
   Locked& held = win.held[static_cast<std::size_t>(rank)];
   if (held != Locked::no || win.holds_all) {
     fail(MPI_ERR_RMA_SYNC, "this rank has locked the window of rank {} already", rank);
   }
   if (kind != Locked::unchecked) {
     const bool exclusive = kind == Locked::exclusive;
-    if (!try_lock(board, exclusive)) {
-      const Waiter waiter(board, exclusive);
-      world().mail().wait(procedure, [&] { return try_lock(board, exclusive); });
+    if (part.is_far()) {
+      far_sign(win, rank, exclusive ? FarSign::lock_exclusive : FarSign::lock_shared);
+    } else if (!try_lock(*part.board, exclusive)) {
+      const Waiter waiter(*part.board, exclusive);
+      world().mail().wait(procedure, [&] { return try_lock(*part.board, exclusive); });
     }
   }
   held = kind;
 }
 
 void unlock(Win& win, int rank) {
-  Board& board = *part_of(win, rank).board;
+  const Win::Part& part = part_of(win, rank);
   Locked& held = win.held[static_cast<std::size_t>(rank)];
   if (held == Locked::no)
     fail(MPI_ERR_RMA_SYNC, "this rank has not locked the window of rank {}", rank);
+  const Locked kind = std::exchange(held, Locked::no);
   fence_memory();
-  if (held == Locked::exclusive) board.lock.store(0, std::memory_order_release);
-  if (held == Locked::shared) board.lock.fetch_sub(1, std::memory_order_release);
-  held = Locked::no;
-  if (board.waiters.load() == 0) return;
-  for (int r = 0; r < win.size(); ++r) wake(win, r);
+  if (kind == Locked::unchecked) return;
+  const bool exclusive = kind == Locked::exclusive;
+  if (!part.is_far()) return release_lock(win, rank, exclusive);
+  far_sign(win, rank, exclusive ? FarSign::unlock_exclusive : FarSign::unlock_shared);
+}
+
+/// Tells a member that this one lets it in, or has finished there.
+void tell(Win& win, int rank, FarSign sign) {
+  const Win::Part& part = win.parts[static_cast<std::size_t>(rank)];
+  if (part.is_far()) return far_sign(win, rank, sign);
+  Meeting& meeting = part.meeting(win.rank());
+  (sign == FarSign::posted ? meeting.posted : meeting.completed).fetch_add(1);
+  if (rank != win.rank()) world().mail().wake(win.comm->group->at(rank));
 }
 
 std::vector<int> ranks_of(const Win& win, MPI_Group group) {
@@ -127,8 +156,7 @@ int MPI_Win_post(MPI_Group group, int assert, MPI_Win win) {
     fence_memory();
     for (const int r : w.lets_in) {
       ++w.let_in[static_cast<std::size_t>(r)];
-      w.parts[static_cast<std::size_t>(r)].meeting(w.rank()).posted.fetch_add(1);
-      wake(w, r);
+      tell(w, r, FarSign::posted);
     }
   });
 }
@@ -156,10 +184,7 @@ int MPI_Win_complete(MPI_Win win) {
     Win& w = win_of(win);
     if (!w.started) fail(MPI_ERR_RMA_SYNC, "MPI_Win_start comes first");
     fence_memory();
-    for (const int r : w.goes_to) {
-      w.parts[static_cast<std::size_t>(r)].meeting(w.rank()).completed.fetch_add(1);
-      wake(w, r);
-    }
+    for (const int r : w.goes_to) tell(w, r, FarSign::completed);
     w.goes_to.clear();
     w.started = false;
   });

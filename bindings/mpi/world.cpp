@@ -21,28 +21,28 @@ void World::close() {
 
 namespace {
 
-bool has_messages(Mail& mail) {
-  const Mail::Lock lock(mail);
-  return mail.is_busy();
+/// Calls `waits` if no messages are under way, and says whether it did.
+template <class Waits>
+bool wait_away(Mail& mail, const Waits& waits) {
+  const Mail::Away away(mail);
+  if (away.leaves_messages()) return false;
+  waits();
+  return true;
 }
 
 }  // namespace
 
 void run(Communicator& comm, const Call& call) {
-  if (!has_messages(world().mail())) return comm.run(call);
+  if (wait_away(world().mail(), [&] { comm.run(call); })) return;
   wait_for(comm.start(call), "a collective");
 }
 
 void wait_for(Future future, const char* what) {
   if (!future.valid()) return;
   Mail& mail = world().mail();
-  constexpr auto kMoment = std::chrono::milliseconds(20);
-  // Other threads may begin messages meanwhile, and leave them to this one.
-  while (!future.ready() && mail.several() && !has_messages(mail)) future.wait_for(kMoment);
-  if (!future.ready() && has_messages(mail)) {
-    future.on_ready([&mail] { mail.ring(); });
-    mail.wait(what, [&] { return future.ready(); });
-  }
+  if (wait_away(mail, [&] { future.wait(); })) return;
+  future.on_ready([&mail] { mail.ring(); });
+  mail.wait(what, [&] { return future.ready(); });
   future.wait();
 }
 

@@ -33,10 +33,17 @@ World& world();
 World* world_or_null();
 
 /// Runs a collective of Tutti's, and drives the mail meanwhile where messages of this rank are
-/// under way: others may wait for them.
+/// under way: others may wait for them. (Those that other threads begin later are the postman's.)
 void run(Communicator& comm, const Call& call);
 /// Waits for a started one in the same way: where no messages are under way, this thread drives
 /// what the rank has started. `what`: the procedure, for errors.
 void wait_for(Future future, const char* what);
+/// Runs `body`, which waits for others in calls of Tutti's. Messages are the postman's meanwhile.
+template <class Body>
+auto leaving_messages(const Body& body) {
+  const Mail::Away away(world().mail());
+  if (away.leaves_messages()) away.summon();
+  return body();
+}
 
 }  // namespace tutti::mpi

@@ -348,5 +348,35 @@ MPI_CASE(WhatAStartedGatherPacksStaysThereUntilItIsOver) {
   MPI_Type_free(&column);
 }
 
+MPI_CASE(PersistentCollectivesStartInAnyOrder) {
+  constexpr int kRequests = 3, kInts = 500;
+  std::vector<std::vector<int>> out, in(kRequests, std::vector<int>(kInts));
+  std::vector<MPI_Request> requests(kRequests);
+  for (int i = 0; i < kRequests; ++i) {
+    out.push_back(data(rank(), kInts, i));
+    const auto k = static_cast<std::size_t>(i);
+    MPI_Allreduce_init(out[k].data(), in[k].data(), kInts, MPI_INT, MPI_SUM, MPI_COMM_WORLD,
+                       MPI_INFO_NULL, &requests[k]);
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (std::vector<int>& each : in) std::fill(each.begin(), each.end(), -1);
+    for (int i = 0; i < kRequests; ++i)
+      MPI_Start(&requests[static_cast<std::size_t>((i + rank() + round) % kRequests)]);
+    MPI_Waitall(kRequests, requests.data(), MPI_STATUSES_IGNORE);
+    for (int i = 0; i < kRequests; ++i) {
+      std::vector<int> sum(kInts);
+      for (int r = 0; r < size(); ++r) {
+        const std::vector<int> theirs = data(r, kInts, i);
+        for (std::size_t k = 0; k < kInts; ++k) {
+          sum[k] =
+              static_cast<int>(static_cast<unsigned>(sum[k]) + static_cast<unsigned>(theirs[k]));
+        }
+      }
+      EXPECT(in[static_cast<std::size_t>(i)] == sum);
+    }
+  }
+  for (MPI_Request& request : requests) MPI_Request_free(&request);
+}
+
 }  // namespace
 }  // namespace tutti::test

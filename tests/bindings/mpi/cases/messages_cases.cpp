@@ -1,5 +1,6 @@
 // Sends and receives: modes, matching, probes, requests.
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <thread>
 
@@ -345,6 +346,38 @@ MPI_CASE(AFlushOfBufferedSendsCanBeStartedAndWaitedForLater) {
   int bytes = 0;
   MPI_Buffer_detach(&memory, &bytes);
   EXPECT(memory == room.data());
+}
+
+MPI_CASE(AnotherThreadsMessagesMoveWhileThisOneIsInACollective) {
+  // Even ranks are in a barrier when another thread begins messages with the next rank, and leaves.
+  const bool waits = rank() % 2 == 0;
+  const int other = waits ? rank() + 1 : rank() - 1;
+  if (other == size()) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    return;
+  }
+  const std::size_t n = 300001;
+  if (!waits) {
+    std::vector<int> in(n);
+    MPI_Recv(in.data(), static_cast<int>(n), MPI_INT, other, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    EXPECT(in == data(other, n));
+    const int word = datum(rank(), 5);
+    MPI_Ssend(&word, 1, MPI_INT, other, 2, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    return;
+  }
+  const std::vector<int> out = data(rank(), n);
+  int word = 0;
+  MPI_Request requests[2];
+  std::thread begins([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    MPI_Isend(out.data(), static_cast<int>(n), MPI_INT, other, 1, MPI_COMM_WORLD, &requests[0]);
+    MPI_Irecv(&word, 1, MPI_INT, other, 2, MPI_COMM_WORLD, &requests[1]);
+  });
+  MPI_Barrier(MPI_COMM_WORLD);
+  begins.join();
+  MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+  EXPECT(word == datum(other, 5));
 }
 
 MPI_CASE(AReceiveFromNobodyTakesNoType) {
