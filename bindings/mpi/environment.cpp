@@ -293,7 +293,12 @@ int MPI_Abi_get_version(int* abi_major, int* abi_minor) {
   return MPI_SUCCESS;
 }
 int MPI_Get_library_version(char* version, int* resultlen) {
-  copy_text("Tutti " TUTTI_VERSION, version, MPI_MAX_LIBRARY_VERSION_STRING, resultlen);
+#ifdef TUTTI_MPI_OPENMPI
+  constexpr const char* kText = "Tutti " TUTTI_VERSION " with the binary interface of Open MPI";
+#else
+  constexpr const char* kText = "Tutti " TUTTI_VERSION;
+#endif
+  copy_text(kText, version, MPI_MAX_LIBRARY_VERSION_STRING, resultlen);
   return MPI_SUCCESS;
 }
 int MPI_Get_processor_name(char* name, int* resultlen) {

@@ -105,8 +105,8 @@ int create_call(const char* procedure, On::Kind kind, Function* function, MPI_Er
 }  // namespace
 
 bool has_intel_values() {
-#ifdef TUTTI_MPI_MPICH
-  return false;  // there they agree
+#if defined(TUTTI_MPI_MPICH) || defined(TUTTI_MPI_OPENMPI)
+  return false;  // of the standard's interface alone
 #else
   static const bool has = setting_boolean("TUTTI_MPI_INTEL");
   return has;

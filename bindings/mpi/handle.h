@@ -6,7 +6,7 @@
 // library share the object itself (share()), and so outlive MPI_..._free.
 //
 // Handles also have numbers (MPI_..._toint, _c2f). Where handles are integers, they are these; else
-// those of predefined objects are their values, and others begin at 4096.
+// those of predefined objects are small (their values, where these are), and others begin at 4096.
 #pragma once
 
 #include <array>
@@ -60,7 +60,7 @@ class Handles {
     const auto* object = place(handle);
     return object == nullptr ? nullptr : *object;
   }
-  static bool is_predefined(Handle handle) { return bits_of(handle) < kOwnHandle; }
+  static bool is_predefined(Handle handle) { return mpi::is_predefined(bits_of(handle)); }
 
   /// Makes a handle invalid and returns its object. The handle must be valid, and not predefined.
   std::shared_ptr<T> remove(Handle handle) {
@@ -75,13 +75,14 @@ class Handles {
 
   int number(Handle handle) const {
     if (!std::is_pointer_v<Handle> || is_predefined(handle))
-      return static_cast<int>(bits_of(handle));
+      return static_cast<int>(predefined_number(handle));
     return static_cast<int>(kFirstNumber + slot_of(handle)->number);
   }
   /// The handle with a number; that with the value 0 if there is none.
   Handle numbered(int number) const {
     const auto wanted = static_cast<std::uint32_t>(number);
-    if (!std::is_pointer_v<Handle> || wanted < kFirstNumber) return handle_of<Handle>(wanted);
+    if (!std::is_pointer_v<Handle> || wanted < kFirstNumber)
+      return predefined_numbered<Handle>(wanted);
     Slot* const slot = numbered_slot(wanted - kFirstNumber);
     return slot == nullptr ? Handle{} : handle_of_slot(*slot);
   }
@@ -154,7 +155,7 @@ class Handles {
 
   const std::shared_ptr<T>* place(Handle handle) const noexcept {
     const std::uintptr_t bits = bits_of(handle);
-    if (bits < kOwnHandle) {
+    if (mpi::is_predefined(bits)) {
       const std::size_t at = Predefined<Handle>::place(bits);
       if (at >= predefined_.size() || predefined_[at].handle != handle) return nullptr;
       return &predefined_[at].object;

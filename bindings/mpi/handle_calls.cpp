@@ -24,8 +24,8 @@ template <class Handle>
 class GivenNumbers {
  public:
   int number(Handle handle) {
-    const std::uintptr_t value = bits_of(handle);
-    if (!std::is_pointer_v<Handle> || value < kFirst) return static_cast<int>(value);
+    if (!std::is_pointer_v<Handle> || is_predefined(bits_of(handle)))
+      return static_cast<int>(predefined_number(handle));
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < given_.size(); ++i) {
       if (given_[i] == handle) return static_cast<int>(kFirst + i);
@@ -35,7 +35,7 @@ class GivenNumbers {
   }
   Handle numbered(int number) {
     const auto value = static_cast<std::uint32_t>(number);
-    if (!std::is_pointer_v<Handle> || value < kFirst) return handle_of<Handle>(value);
+    if (!std::is_pointer_v<Handle> || value < kFirst) return predefined_numbered<Handle>(value);
     const std::lock_guard lock(mutex_);
     return value - kFirst < given_.size() ? given_[value - kFirst] : Handle{};
   }

@@ -1,14 +1,16 @@
 // The binary interface of this library of MPI: the types of handles, their values, and all
 // constants. The sources of this folder are compiled once for each: as libmpi_abi.so.1 with those
-// of the standard (abi.h), as libmpi.so.12 with MPICH's (mpich_abi.h). So nothing is converted when
-// a program calls, or is called.
+// of the standard (abi.h), as libmpi.so.12 with MPICH's (mpich_abi.h), as libmpi.so.40 with Open
+// MPI's (openmpi_abi.h). So nothing is converted when a program calls, or is called.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#ifdef TUTTI_MPI_MPICH
+#if defined(TUTTI_MPI_MPICH)
 #include "bindings/mpi/mpich_abi.h"
+#elif defined(TUTTI_MPI_OPENMPI)
+#include "bindings/mpi/openmpi_abi.h"
 #else
 #include "bindings/mpi/abi.h"
 #endif
@@ -39,10 +41,11 @@ struct Predefined;
 
 inline constexpr int kNumberBits = 26;  // of a handle that is an integer: at its end
 
-#ifdef TUTTI_MPI_MPICH
+#if defined(TUTTI_MPI_MPICH)
 
 // What is not predefined has the bits 11 in front, its kind, and its number.
 inline constexpr std::uintptr_t kOwnHandle = 0xc0000000;
+inline bool is_predefined(std::uintptr_t bits) { return bits < kOwnHandle; }
 
 template <std::uintptr_t Kind, std::size_t Places>
 struct PredefinedOfKind {
@@ -77,10 +80,68 @@ struct Predefined<MPI_Message> : PredefinedOfKind<0xb, 0> {};
 template <>
 struct Predefined<MPI_Session> : PredefinedOfKind<0xe, 0> {};
 
+#elif defined(TUTTI_MPI_OPENMPI)
+
+// A handle is an address, where either an object of the interface lies, which begins with its kind,
+// or a slot (handle.h), which begins with an address. Null is no handle.
+inline constexpr std::uintptr_t kLeastAddress = 4096;
+inline bool is_predefined(std::uintptr_t bits) {
+  return bits < kLeastAddress ||
+         reinterpret_cast<const OpenMpiObject*>(bits)->kind < kLeastAddress;  // NOLINT
+}
+
+template <std::uintptr_t Kind, std::size_t Places>
+struct PredefinedOfKind {
+  static constexpr std::size_t places = Places;
+  static constexpr std::uintptr_t own = 0;
+  static constexpr std::uintptr_t kind = Kind;
+  /// Numbers beyond `places`: no predefined handle of this kind.
+  static std::size_t place(std::uintptr_t bits) {
+    if (bits < kLeastAddress) return Places;
+    const auto* object = reinterpret_cast<const OpenMpiObject*>(bits);  // NOLINT
+    return object->kind == Kind ? object->place : Places;
+  }
+};
+template <>
+struct Predefined<MPI_Comm> : PredefinedOfKind<1, 3> {};
+template <>
+struct Predefined<MPI_Group> : PredefinedOfKind<2, 2> {};
+template <>
+struct Predefined<MPI_Datatype> : PredefinedOfKind<3, 80> {};
+template <>
+struct Predefined<MPI_Errhandler> : PredefinedOfKind<4, 4> {};
+template <>
+struct Predefined<MPI_Op> : PredefinedOfKind<5, 15> {};
+template <>
+struct Predefined<MPI_Info> : PredefinedOfKind<6, 2> {};
+template <>
+struct Predefined<MPI_Win> : PredefinedOfKind<7, 1> {};
+template <>
+struct Predefined<MPI_Request> : PredefinedOfKind<8, 1> {};
+template <>
+struct Predefined<MPI_Message> : PredefinedOfKind<9, 2> {};
+template <>
+struct Predefined<MPI_Session> : PredefinedOfKind<10, 1> {};
+template <>
+struct Predefined<MPI_File> : PredefinedOfKind<11, 1> {};
+
+/// The predefined handle with a number; null: there is none.
+template <class Handle>
+Handle predefined_numbered(std::size_t number) {
+#define TUTTI_MPI_OBJECT(type, place, name)                        \
+  if constexpr (std::is_same_v<Handle, type>) {                    \
+    if (number == (place)) return reinterpret_cast<Handle>(&name); \
+  }
+#include "bindings/mpi/openmpi_objects.def"
+#undef TUTTI_MPI_OBJECT
+  return Handle{};
+}
+
 #else
 
 // Handles below this are predefined; others are addresses.
 inline constexpr std::uintptr_t kOwnHandle = 4096;
+inline bool is_predefined(std::uintptr_t bits) { return bits < kOwnHandle; }
 
 template <std::uintptr_t First, std::size_t Places>
 struct PredefinedFrom {
@@ -110,6 +171,23 @@ struct Predefined<MPI_Message> : PredefinedFrom<0x128, 2> {};
 template <>
 struct Predefined<MPI_Session> : PredefinedFrom<0x120, 1> {};
 
+#endif
+
+#ifdef TUTTI_MPI_OPENMPI
+/// The number of a predefined handle.
+template <class Handle>
+std::uintptr_t predefined_number(Handle handle) {
+  return Predefined<Handle>::place(bits_of(handle));
+}
+#else
+template <class Handle>
+std::uintptr_t predefined_number(Handle handle) {
+  return bits_of(handle);
+}
+template <class Handle>
+Handle predefined_numbered(std::size_t number) {
+  return handle_of<Handle>(number);
+}
 #endif
 
 }  // namespace tutti::mpi

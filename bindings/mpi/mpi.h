@@ -1,11 +1,14 @@
 // mpi.h for programs in C and C++ that have no other: compile with -I of this folder and link
 // libmpi_abi.so.1. A program that was compiled with another header of the standard's interface does
-// not need it. (The tests are built for libmpi.so.12, too: with TUTTI_MPI_MPICH, in C++.)
+// not need it. (The tests are built for the other two libraries, too: with TUTTI_MPI_MPICH or
+// TUTTI_MPI_OPENMPI, in C++.)
 #ifndef TUTTI_BINDINGS_MPI_MPI_H
 #define TUTTI_BINDINGS_MPI_MPI_H
 
-#ifdef TUTTI_MPI_MPICH
+#if defined(TUTTI_MPI_MPICH)
 #include "mpich_abi.h"
+#elif defined(TUTTI_MPI_OPENMPI)
+#include "openmpi_abi.h"
 #else
 #include "abi.h"
 #endif

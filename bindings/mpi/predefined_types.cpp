@@ -63,6 +63,10 @@ const TypeRow kTypes[] = {
     TUTTI_ROW(MPI_COMPLEX4, complex_float16), TUTTI_ROW(MPI_COMPLEX8, complex_float32),
     TUTTI_ROW(MPI_COMPLEX16, complex_float64), TUTTI_ROW(MPI_COMPLEX32, complex_float128),
     TUTTI_ROW(MPIX_C_FLOAT16, float16), TUTTI_ROW(MPIX_BFLOAT16, bfloat16),
+#ifdef TUTTI_MPI_OPENMPI
+    {OMPI_C_COMPLEX, "MPI_C_COMPLEX", E::complex_float32},
+    {OMPI_LONG_DOUBLE_COMPLEX, "MPI_C_LONG_DOUBLE_COMPLEX", E::complex_extended},
+#endif
 };
 
 #define TUTTI_PAIR(type, value, index) {type, #type, E::value, E::index}

@@ -13,6 +13,9 @@ namespace tutti::mpi {
 #define TUTTI_MPI_OFFERED(result, name, parameters, arguments) result name parameters;
 #define TUTTI_MPI_REFUSED(error_class, name, parameters, arguments) int name parameters;
 #include "bindings/mpi/procedures.def"
+#ifdef TUTTI_MPI_OPENMPI
+#include "bindings/mpi/openmpi_procedures.def"
+#endif
 #undef TUTTI_MPI_OFFERED
 #undef TUTTI_MPI_REFUSED
 

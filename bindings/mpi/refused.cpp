@@ -23,7 +23,9 @@ On on_of(First first, Rest... rest) {
   }
 }
 
-const char* reason(int error_class) {
+const char* reason(const char* procedure, int error_class) {
+  if (std::strncmp(procedure, "MPIX_", 5) == 0)
+    return "no communicator of Tutti's can be used after the death of a rank";
   return error_class == MPI_ERR_UNSUPPORTED_OPERATION
              ? "Tutti does not read and write files of MPI, or convert data"
              : "Tutti does not start other jobs or connect with them";
@@ -35,7 +37,7 @@ int refuse(const char* procedure, int error_class, Arguments... arguments) {
   On on = on_of(arguments...);
   if (std::strncmp(procedure, "MPI_File_", 9) == 0 && on.kind != On::Kind::file)
     on = On(MPI_FILE_NULL);
-  return guarded(procedure, on, [&] { fail(error_class, "{}", reason(error_class)); });
+  return guarded(procedure, on, [&] { fail(error_class, "{}", reason(procedure, error_class)); });
 }
 
 }  // namespace
@@ -48,5 +50,8 @@ int refuse(const char* procedure, int error_class, Arguments... arguments) {
   int name parameters { TUTTI_REFUSE_LIST(name, error_class, TUTTI_UNPACK arguments); }
 #define TUTTI_REFUSE_LIST(name, error_class, ...) TUTTI_REFUSE(name, error_class, __VA_ARGS__)
 #include "bindings/mpi/procedures.def"
+#ifdef TUTTI_MPI_OPENMPI
+#include "bindings/mpi/openmpi_procedures.def"
+#endif
 
 }  // namespace tutti::mpi

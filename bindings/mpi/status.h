@@ -8,7 +8,7 @@
 
 namespace tutti::mpi {
 
-#ifdef TUTTI_MPI_MPICH
+#if defined(TUTTI_MPI_MPICH)
 
 /// Bytes of data (packed) in the message.
 inline MPI_Count status_bytes(const MPI_Status& status) {
@@ -28,6 +28,20 @@ inline void set_status_bytes(MPI_Status& status, MPI_Count bytes) {
 inline void set_status_cancelled(MPI_Status& status, bool cancelled) {
   const auto high = static_cast<std::uint32_t>(status.count_hi_and_cancelled) & ~1U;
   status.count_hi_and_cancelled = static_cast<int>(high | (cancelled ? 1 : 0));
+}
+
+#elif defined(TUTTI_MPI_OPENMPI)
+
+/// Bytes of data (packed) in the message.
+inline MPI_Count status_bytes(const MPI_Status& status) {
+  return static_cast<MPI_Count>(status.bytes);
+}
+inline void set_status_bytes(MPI_Status& status, MPI_Count bytes) {
+  status.bytes = static_cast<size_t>(bytes);
+}
+inline bool status_cancelled(const MPI_Status& status) { return status.cancelled != 0; }
+inline void set_status_cancelled(MPI_Status& status, bool cancelled) {
+  status.cancelled = cancelled ? 1 : 0;
 }
 
 #else

@@ -17,7 +17,10 @@ class MpiProgram : public TuttiCommand {
 
 TEST_F(MpiProgram, WhatIsRefusedAndWhatIsMissingAreToldApart) {
   EXPECT_EQ(look_at("'" MPI_CLIENT "'"), 1);
-  EXPECT_CONTAINS(out, "! is linked with         libmpi.so.40: Open MPI's interface\n");
+  EXPECT_CONTAINS(out,
+                  "is linked with         libmpi.so.40: Open MPI's interface; `tutti run` puts "
+                  "Tutti's library in front\n");
+  EXPECT_CONTAINS(out, "! is linked with         libmpi_cxx.so.40: Open MPI's interface for C++\n");
   EXPECT_CONTAINS(out, "needs                  6 procedures of MPI\n");
   EXPECT_CONTAINS(out, "\n! lacks                  MPIX_Of_tomorrow\n");
   EXPECT_CONTAINS(out, "refuses                MPI_Open_port: MPI_ERR_PORT\n");

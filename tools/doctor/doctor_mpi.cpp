@@ -18,6 +18,7 @@ const std::map<std::string_view, std::string_view>& procedures() {
   static const std::map<std::string_view, std::string_view> all{
 #define TUTTI_MPI_OFFERED(result, name, parameters, arguments) {#name, ""},
 #define TUTTI_MPI_REFUSED(error_class, name, parameters, arguments) {#name, #error_class},
+#include "bindings/mpi/openmpi_procedures.def"
 #include "bindings/mpi/procedures.def"
 #undef TUTTI_MPI_OFFERED
 #undef TUTTI_MPI_REFUSED
@@ -46,7 +47,7 @@ constexpr Interface kInterfaces[] = {
     {"libmpi_abi.so.1", "the standard's interface", true},
     {"libmpi.so.12", "MPICH's interface, and Intel MPI's", true},
     {"libmpich.so.12", "MPICH's interface, as Debian names it", true},
-    {"libmpi.so.40", "Open MPI's interface", false},
+    {"libmpi.so.40", "Open MPI's interface", true},
     {"libmpi_cxx.so", "Open MPI's interface for C++", false},
     {"libmpicxx.so", "MPICH's interface for C++", false},
     {"libmpi_mpifh.so", "Open MPI's interface for Fortran", false},
