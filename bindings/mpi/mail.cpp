@@ -565,6 +565,30 @@ void Mail::forget(std::uint64_t number) { numbers_.erase(number); }
 
 // --- Waiting -------------------------------------------------------------------------------------
 
+void Mail::wait_for(Request& request) {
+  const auto is_over = [&] { return request.over.load(std::memory_order_acquire); };
+  const bool may_keep = request.what == RequestKind::send && request.job_peer != rank_;
+  int passes = 0;
+  wait(request.procedure, [&] {
+    if (may_keep && !is_over()) keep_data(request, ++passes > spins_ + kYields);
+    return is_over();
+  });
+}
+
+void Mail::keep_data(Request& send, bool is_long) {
+  std::deque<Out>& waiting = peers_[static_cast<std::size_t>(send.job_peer)]->out;
+  if (waiting.empty() || !(is_long || waiting.front().keeps)) return;
+  const auto out = std::find_if(waiting.rbegin(), waiting.rend(),
+                                [&](const Out& each) { return each.send == &send; });
+  if (out == waiting.rend()) return;
+  const auto kept =
+      std::make_shared<const std::vector<std::byte>>(out->data, out->data + out->bytes);
+  out->data = kept->data();
+  out->keeps = kept;
+  out->send = nullptr;
+  finish(send);
+}
+
 void Mail::rest(Pace& pace, const char* what) {
   ++pace.looks;
   if (!pace.patient && pace.looks < spins_) return relax();

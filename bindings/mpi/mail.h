@@ -111,6 +111,10 @@ class Mail {
     Pace pace;
     wait(what, done, pace);
   }
+  /// The same, until the request of a blocking call is over. A short message that waits for room
+  /// alone is over, too, when that takes long: the mail keeps its data, so that the program may go
+  /// on to what its receiver waits for.
+  void wait_for(Request& request);
   /// Whether a send, a receive or a record of this rank is under way, or others may ask it: then it
   /// has to be driven.
   bool is_busy() const {
@@ -183,6 +187,7 @@ class Mail {
   bool copy_from(Peer& peer, Request& receive, const Rendezvous& rendezvous);
   void end_transfer(Request& receive);
   void finish(Request& request);
+  void keep_data(Request& send, bool is_long);
   std::uint64_t number(Request& request);
   /// The send to `from`, or the receive from there, that a record of that rank names by number.
   /// Throws where there is none under way.

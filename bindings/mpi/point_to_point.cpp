@@ -66,10 +66,7 @@ class Blocking {
   const RequestRef& ref() const { return request_; }
 
   void wait() {
-    if (!request_->over.load(std::memory_order_acquire)) {
-      world().mail().wait(request_->procedure,
-                          [&] { return request_->over.load(std::memory_order_acquire); });
-    }
+    if (!request_->over.load(std::memory_order_acquire)) world().mail().wait_for(*request_);
     if (request_->outcome.error_class != MPI_SUCCESS) {
       throw Failure(request_->outcome.error_class, request_->outcome.sentence);
     }

@@ -348,6 +348,23 @@ MPI_CASE(AFlushOfBufferedSendsCanBeStartedAndWaitedForLater) {
   EXPECT(memory == room.data());
 }
 
+MPI_CASE(ShortMessagesGoThoughTheirReceiverIsInACollective) {
+  constexpr int kMany = 20000;  // more than there is room for at once
+  if (rank() == 0) {
+    for (int i = 0; i < kMany; ++i) {
+      const int value = datum(0, static_cast<std::size_t>(i), 2);
+      MPI_Send(&value, 1, MPI_INT, size() - 1, 4, MPI_COMM_WORLD);
+    }
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank() != size() - 1) return;
+  for (int i = 0; i < kMany; ++i) {
+    int value = 0;
+    MPI_Recv(&value, 1, MPI_INT, 0, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    EXPECT(value == datum(0, static_cast<std::size_t>(i), 2));
+  }
+}
+
 MPI_CASE(AnotherThreadsMessagesMoveWhileThisOneIsInACollective) {
   // Even ranks are in a barrier when another thread begins messages with the next rank, and leaves.
   const bool waits = rank() % 2 == 0;
