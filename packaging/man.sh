@@ -1,9 +1,9 @@
 #!/bin/sh
-# Writes the manual pages of `tutti`, of each `tutti X` and of the benchmarks from their own --help, by
-# help2man. Usage: man.sh BUILD FOLDER VERSION
+# Writes the manual pages of `tutti`, of each command and its commands (tutti-plan-show.1 is `tutti plan show`), and of
+# the benchmarks from their own --help, by help2man. Usage: man.sh BUILD FOLDER VERSION
 set -eu
 
-build=$1
+build=$(realpath "$1")
 folder=$2
 version=$3
 inner=$(mktemp -d)
@@ -17,9 +17,18 @@ page() {
     --output="$folder/$(basename "$1").1" "$1"
 }
 
-# `tutti run` is no program of its own.
-printf '#!/bin/sh\nexec "%s" run "$@"\n' "$(realpath "$build/bin/tutti")" >"$inner/tutti-run"
-chmod +x "$inner/tutti-run"
-for program in "$build/bin/tutti" "$inner/tutti-run" "$build"/libexec/tutti/tutti-* "$build"/bin/*_perf; do
+# commands WORD...: the page of `WORD...`, which is no program of its own, and those of its commands.
+commands() {
+  program=$inner/$(echo "$*" | tr ' ' -)
+  printf '#!/bin/sh\nexec "%s/bin/tutti" %s "$@"\n' "$build" "$(echo "$*" | cut -s -d ' ' -f 2-)" >"$program"
+  chmod +x "$program"
+  page "$program"
+  for word in $("$program" --help | awk '/^[^ ]/ {on = /^Subcommands:/} on && /^  [a-z]/ {print $1}'); do
+    (commands "$@" "$word")
+  done
+}
+
+commands tutti
+for program in "$build"/bin/*_perf; do
   page "$program"
 done

@@ -66,7 +66,9 @@ void show_python(DoctorReport& report, const std::string& python) {
     return;
   }
   std::string others;
+  bool ours = false;
   for (const Package& package : packages_of(output.text)) {
+    ours = ours || package.name == "tutti";
     if (package.name != "tutti") {
       others += fmt::format(", {} {}", package.name, package.version);
     } else if (package.version == TUTTI_VERSION) {
@@ -78,6 +80,9 @@ void show_python(DoctorReport& report, const std::string& python) {
                  "ranks by the `tutti` of that package");
     }
   }
+  if (!ours)
+    report.good("Python package",
+                fmt::format("none of Tutti: `{} -m pip install FILE.whl`", python));
   report.good("Python", first_line_of(output.text) + others);
 }
 
