@@ -24,7 +24,7 @@ static void add_product(const float* m, std::size_t rows, std::size_t columns, c
   }
 }
 
-int main() {
+int main() try {
   auto comm = tutti::Communicator::from_environment();
   CommunicatorAxis axis(comm);
   ShardedDataParallel model({{.name = "hidden", .parameters = {{"W1", kHidden * kIn, kHidden}}},
@@ -93,4 +93,7 @@ int main() {
   const auto statistics = model.statistics();
   std::printf("rank %d of %d: the loss fell from %.4f to %.4f; it keeps %zu of %zu parameters\n",
               comm.rank(), comm.size(), first, loss, statistics.shard, statistics.parameters);
+} catch (const tutti::Error& error) {
+  std::fprintf(stderr, "fsdp: %s\n", error.what());
+  return 1;
 }

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <vector>
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   auto comm = tutti::Communicator::from_environment();
   const int name = comm.rank();  // a rank's number changes when the communicator shrinks
   std::vector<int> lost;         // ranks of comm
@@ -36,4 +36,7 @@ int main(int argc, char** argv) {
     }
   }
   std::printf("rank %d is %d of %d now: the last sum is %d\n", name, comm.rank(), comm.size(), sum);
+} catch (const tutti::Error& error) {
+  std::fprintf(stderr, "survive: %s\n", error.what());
+  return 1;
 }

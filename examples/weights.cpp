@@ -70,9 +70,12 @@ void serve(tutti::Communicator& job, const std::string& folder, std::uint64_t ve
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   if (argc < 3) return std::fprintf(stderr, "weights train|serve FOLDER [VERSIONS]\n"), 2;
   const std::uint64_t versions = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : UINT64_MAX;
   auto job = tutti::Communicator::from_environment();
   argv[1] == std::string("train") ? train(job, argv[2]) : serve(job, argv[2], versions);
+} catch (const tutti::Error& error) {
+  std::fprintf(stderr, "weights: %s\n", error.what());
+  return 1;
 }

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <vector>
 
-int main() {
+int main() try {
   auto comm = tutti::Communicator::from_environment();
   constexpr int kCells = 1000, kSteps = 2000;
   constexpr int kLeft = 0, kRight = 1;  // which halo, and which signal
@@ -47,4 +47,7 @@ int main() {
   comm.all_reduce(&heat, &heat, 1, tutti::DataType::float64);
   std::printf("rank %d of %d: all the heat is %.3f, the last cell has %.3g\n", comm.rank(),
               comm.size(), heat, now[kCells]);
+} catch (const tutti::Error& error) {
+  std::fprintf(stderr, "window: %s\n", error.what());
+  return 1;
 }
