@@ -93,6 +93,9 @@ for tool in $(inside sh -c 'ls /usr/libexec/tutti' | sed -n 's/^tutti-//p'); do
   inside man -w "tutti-$tool" >/dev/null
 done
 inside man -P cat tutti-run | grep -q hostfile
+inside man -P cat tutti-plan-verify | grep -q invariant
+install zsh
+[ "$(inside zsh -fc 'autoload -Uz compinit && compinit -u -D && print $_comps[tutti]')" = _tutti ]
 inside tutti run --windows -n 2 all_reduce_perf -b 8 -e 64K -f 8 >/dev/null
 if [ -e "$clean/usr/lib/python3/dist-packages/tutti" ]; then
   inside tutti run -n 3 python3 -c '

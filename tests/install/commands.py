@@ -53,7 +53,7 @@ def commands(words):
              for line in line.splitlines() if line[2] != " "]
     absent = [line.split()[0] for part in re.findall(r"^Not built here.*:\n((?:  .*\n)*)", text, re.M)
               for line in part.splitlines()]
-    options = [option for names in re.findall(r"^  (-\S+)", text, re.M) for option in names.split(",")
+    options = [option.split("{")[0] for names in re.findall(r"^  (-\S+)", text, re.M) for option in names.split(",")
                if option.startswith("--")]
     yield words, inner + absent + options
     for word in inner:
