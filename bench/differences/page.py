@@ -41,6 +41,8 @@ outside of this table.
 TAIL = """
 ## Ask again
 
+<!-- not run: they install other libraries, and ask them for minutes -->
+
     python3 bench/differences/run.py FOLDER mpich mlx     # the wheels go into FOLDER; results/*.json change
     python3 bench/differences/run.py FOLDER tutti         # with PYTHONPATH and PATH to a build's python and bin
     python3 bench/differences/page.py                     # writes this page

@@ -1,4 +1,5 @@
-"""Runs the code blocks of pages, as a reader would: blocks.py PAGE... --root ROOT --build BUILD [--python PYTHON]
+"""Runs the code blocks of pages, as a reader would:
+blocks.py PAGE... --root ROOT --build BUILD [--python PYTHON] [--parts NAME.cpp --parts NAME.py]
 
 The blocks of a page run in its order, in one empty folder that has `build`, `examples` and `docs` as a clone does, with a Tutti
 that was installed from the build, by the variables that the tutorial sets. A block is indented by four spaces, or
@@ -6,27 +7,34 @@ fenced. A comment of HTML before it says what it is:
 
     <!-- run -->             commands. This is also what an indented block without a comment is
     <!-- needs: X -->        commands that run where X is: root, python, torch, nccl (Tutti's), mpich
-                             (its headers), or a program in the path
+                             (its headers), gpu, laboratory, or a program in the path
     <!-- fails: N -->        commands that end with status N
-    <!-- file: NAME -->      a program, written to that file; commands that follow compile or run it
+    <!-- file: NAME -->      a program, written to that file; commands that follow compile or run it. In C++ it
+                             catches the library's errors
     <!-- compiles: LIBRARY -->   a part of a program in C++: it is compiled against that library, and not linked
-    <!-- not run: WHY -->    anything else
+    <!-- part: NAME -->      a part of a program: it takes the place of the line `// PART(NAME)` or `# PART(NAME)` of
+                             one of the files after --parts. Those in C++ are then compiled, and those in Python run
+    <!-- not run: WHY -->    anything else. What such commands name of this project has to be there: files, targets of
+                             `make`, commands of `tutti` and their options
 
 Where lines of a block begin with "$ ", these are the commands, and the others are lines of their output; "..." stands for
-more. A block without a comment that is not indented is an error, as is a reason that is empty.
+more. A block without a comment that is not indented is an error, as is a reason that is empty, and a line PART(NAME)
+that no page has.
 """
 
 import argparse
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-COMMENT = re.compile(r"<!-- (run|needs|fails|file|compiles|not run)(?:: *(.*?))? -->$")
+COMMENT = re.compile(r"<!-- (run|needs|fails|file|compiles|part|not run)(?:: *(.*?))? -->$")
 
 
 class Block:
@@ -59,15 +67,13 @@ def blocks(text):
 
 
 class Runner:
-    def __init__(self, options, folder):
-        self.options, self.folder = options, folder
-        self.counts = {"run": 0, "files": 0, "compiled": 0, "not run": 0}
-        self.lacking = {}
-        build, root = options.build.resolve(), options.root.resolve()
-        for name, target in (("build", build), ("examples", root / "examples"), ("docs", root / "docs")):
-            (folder / name).symlink_to(target)
-        prefix = folder / ".installed"
-        subprocess.run(["cmake", "--install", build, "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
+    """Runs the blocks of one page after the other, with one installation of the build in `prefix`."""
+
+    def __init__(self, options, prefix):
+        self.options, self.prefix = options, prefix
+        self.build, self.root = options.build.resolve(), options.root.resolve()
+        self.parts = Parts(options.parts)
+        subprocess.run(["cmake", "--install", self.build, "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
         libraries = next(prefix.glob("**/pkgconfig")).parent
         # Without a buffer print() writes a line in two, and other ranks' lines come between.
         kept = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_") and k != "PYTHONUNBUFFERED"}
@@ -75,25 +81,39 @@ class Runner:
             "PATH": f"{prefix / 'bin'}:{os.environ['PATH']}",
             "PKG_CONFIG_PATH": str(libraries / "pkgconfig"),
             "LD_LIBRARY_PATH": str(libraries),
+            "XDG_CONFIG_HOME": str(prefix), "XDG_CACHE_HOME": str(prefix),  # what `tutti calibrate` writes
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self.nccl = (libraries / "tutti/libnccl.so").exists()
         (prefix / "bin/ninja").write_text("#!/bin/sh\n")  # what pages build by it is there
         (prefix / "bin/ninja").chmod(0o755)
-        self.python = options.python and (build / "python/tutti").exists() and list(build.glob("python/tutti/_tutti*.so"))
+        package = (self.build / "python/tutti").exists() and list(self.build.glob("python/tutti/_tutti*.so"))
+        self.python = bool(options.python and package)
         if self.python:
             (prefix / "bin/python").write_text(f'#!/bin/sh\nexec "{options.python}" "$@"\n')
             (prefix / "bin/python").chmod(0o755)
-            self.environment["PYTHONPATH"] = str(build / "python")
+            self.environment["PYTHONPATH"] = str(self.build / "python")
+
+    def begin(self, page, folder):
+        """A page's own folder, which is empty but for what a clone has."""
+        self.page, self.folder = page, folder
+        self.counts = {"run": 0, "files": 0, "compiled": 0, "parts": 0, "not run": 0}
+        self.lacking = {}
+        for name, target in (("build", self.build), ("examples", self.root / "examples"), ("docs", self.root / "docs")):
+            (folder / name).symlink_to(target)
 
     def has(self, need):
         if need == "root":  # and what it may do here
             return os.geteuid() == 0 and self.shell("ip netns add blocks$$ && ip netns del blocks$$").returncode == 0
         if need == "nccl":
             return self.nccl
+        if need == "gpu":
+            return Path("/dev/nvidiactl").exists()
+        if need == "laboratory":
+            return (self.build / "libexec/tutti/tutti-predict").exists()
         if need == "python":
-            return bool(self.python)
+            return self.python
         if need == "torch":
-            return bool(self.python) and self.shell("python -c 'import torch'").returncode == 0
+            return self.python and self.shell("python -c 'import torch'").returncode == 0
         if need == "mpich":
             return self.shell("echo '#include <mpi.h>' | mpicc.mpich -E -").returncode == 0
         return shutil.which(need, path=self.environment["PATH"]) is not None
@@ -136,10 +156,15 @@ class Runner:
         """Runs, writes or compiles a block, and counts it; what is wrong with it."""
         if block.kind == "not run":
             self.counts["not run"] += 1
-            return None if len(block.value) > 8 else "a block that is not run needs a reason"
+            return lacks(self, block.text) if len(block.value) > 8 else "a block that is not run needs a reason"
+        if block.kind == "part":
+            self.counts["parts"] += 1
+            return self.parts.take(self.page, block)
         if block.kind == "file":
             self.counts["files"] += 1
             (self.folder / block.value).write_text(block.text)
+            if block.value.endswith(".cpp") and "from_environment" in block.text and "catch (const" not in block.text:
+                return "a program that lets an Error go ends by a signal: it should print what() and end with 1"
             return None
         if block.kind == "compiles":
             self.counts["compiled"] += 1
@@ -153,24 +178,104 @@ class Runner:
         return self.commands(block)
 
 
+class Parts:
+    """Programs with lines `// PART(NAME)`, which blocks of pages take the places of."""
+
+    def __init__(self, paths):
+        self.texts = {path: path.read_text() for path in paths}
+        self.open = {name: path for path, text in self.texts.items() for name in re.findall(r"^ *(?://|#) PART\((\w+)\)$", text, re.M)}
+
+    def take(self, page, block):
+        if (path := self.open.pop(block.value, None)) is None:
+            return f"no program has a line PART({block.value}), or another block has taken it"
+        place = re.search(rf"^( *)(?://|#) PART\({block.value}\)$", self.texts[path], re.M)
+        lines = block.text.splitlines()
+        if path.suffix == ".cpp":  # errors name the page
+            lines.insert(0, f'#line {block.line + block.fenced} "{page}"')
+            text = "\n".join(lines)
+        else:
+            text = "\n".join(place[1] + line for line in lines)
+        self.texts[path] = self.texts[path][:place.start()] + text + self.texts[path][place.end():]
+        return None
+
+    def faults(self, runner):
+        """What is wrong with the programs, with the blocks in them."""
+        for name, path in self.open.items():
+            yield f"{path}: no page has the part {name}"
+        for path, text in self.texts.items():
+            (runner.folder / path.name).write_text(text)
+            if path.suffix == ".cpp":
+                ended = runner.shell(f"${{CXX:-g++}} -std=c++20 -fsyntax-only $(pkg-config --cflags tutti_parallel) {path.name}")
+            elif runner.python:
+                ended = runner.shell(f"tutti run -n 2 python {path.name}")
+            else:
+                ended = runner.shell(f"python3 -m py_compile {path.name}")
+            if ended.returncode:
+                yield f"{path}: {ended.stdout}"
+
+
+def lacks(runner, text):
+    """What is not there of what commands name, which are not run; none: nothing."""
+    targets = re.findall(r"^([a-z][a-z-]*):", (runner.root / "Makefile").read_text(), re.M)
+    for line in re.split(r"\n|&&|[;|] ", text.replace("\\\n", " ")):
+        line = re.sub(r"(^|\s)#.*", "", line.strip().removeprefix("$ "))
+        for name in re.findall(r"(?<![\w/.-])((?:bench|cmake|docs|examples|packaging|tests)/[\w./-]*\w)", line):
+            if not (runner.root / name).exists():
+                return f"there is no {name}"
+        if (made := re.match(r"make ([a-z][a-z-]*)", line)) and made[1] not in targets:
+            return f"make knows no {made[1]}"
+        words = shlex.split(line) if line.count("'") % 2 == 0 and line.count('"') % 2 == 0 else line.split()
+        if words and words[0] in ("tutti", "build/bin/tutti") and (fault := lacks_option(runner, words[1:])):
+            return fault
+    return None
+
+
+def lacks_option(runner, words):
+    """The same of one `tutti words`; those of `tutti run` end with its program."""
+    command, text = "tutti", ""
+    while words and re.fullmatch("[a-z][a-z-]*", words[0]) and (not text or re.search(rf"^  {words[0]} ", text, re.M)):
+        command += " " + words.pop(0)
+        ended = runner.shell(f"{command} --help")
+        text = ended.stdout
+        if ended.returncode:
+            return None if "TUTTI_LABORATORY" in text else f"there is no {command}"
+        if command == "tutti run":
+            break
+    for word in words:
+        if command == "tutti run" and re.fullmatch(r"--|(\./|build/|python).*", word):
+            break
+        option = word.split("=")[0]
+        if text and option.startswith("--") and not re.search(rf"(?<![\w-]){option}(?![\w-])", text):
+            return f"{command} has no {option}"
+    return None
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("pages", nargs="+", type=Path)
     arguments.add_argument("--root", type=Path, required=True)
     arguments.add_argument("--build", type=Path, required=True)
     arguments.add_argument("--python", help="with which the Python package was built")
+    arguments.add_argument("--parts", type=Path, action="append", default=[], help="a program with lines PART(NAME)")
     arguments.add_argument("--timeout", type=float, default=60, help="seconds for a block")
     options = arguments.parse_args()
     wrong = []
-    for page in options.pages:
-        with tempfile.TemporaryDirectory() as folder:
-            runner = Runner(options, Path(folder))
-            for block in blocks(page.read_text()):
-                if fault := runner.run(block):
-                    wrong.append(f"{page}:{block.line}: {fault}")
-            counts = ", ".join(f"{n} {kind}" for kind, n in runner.counts.items() if n)
-            lacking = "".join(f"; left out, as they need {need}: {n}" for need, n in runner.lacking.items())
-            print(f"{page.name}: {counts}{lacking}", flush=True)
+    with tempfile.TemporaryDirectory() as prefix, tempfile.TemporaryDirectory() as last:
+        runner = Runner(options, Path(prefix))
+        for page in options.pages:
+            with tempfile.TemporaryDirectory() as folder:
+                runner.begin(page, Path(folder))
+                for block in blocks(page.read_text()):
+                    begun = time.monotonic()
+                    if fault := runner.run(block):
+                        wrong.append(f"{page}:{block.line}: {fault}")
+                    if (took := time.monotonic() - begun) > 5:
+                        print(f"{page.name}:{block.line} took {took:.1f} s", flush=True)
+                counts = ", ".join(f"{n} {kind}" for kind, n in runner.counts.items() if n) or "no blocks"
+                lacking = "".join(f"; left out, as they need {need}: {n}" for need, n in runner.lacking.items())
+                print(f"{page.name}: {counts}{lacking}", flush=True)
+        runner.begin(None, Path(last))
+        wrong += runner.parts.faults(runner)
     if wrong:
         sys.exit("\n".join(wrong))
 

@@ -3,6 +3,7 @@
 The page without a fault passes.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,18 @@ More text.
 <!-- not run: it would fail -->
 
     false
+
+<!-- not run: it would take long -->
+
+    make clean && tutti run --tag -n 2 tests/docs/blocks.py
+
+<!-- part: one -->
+
+    return 1;
+"""
+PARTS = """int one() {
+  // PART(one)
+}
 """
 # What is replaced, by what, and a word of what blocks.py says then.
 MUTANTS = [
@@ -55,15 +68,24 @@ MUTANTS = [
     ("<!-- not run: it would fail -->", "", "status 1"),
     ("<!-- file: a.cpp -->", "<!-- file: b.cpp -->", "status 1"),
     ("exit 3", "sleep 100", "not over after"),
+    ("make clean", "make cleen", "make knows no cleen"),
+    ("tutti run --tag -n 2", "false; tutti run --tagg -n 2", "tutti run has no --tagg"),
+    ("docs/blocks.py", "docs/block.py", "there is no tests/docs/block.py"),
+    ("part: one", "part: two", "no page has the part one"),
+    ("return 1;", "return x;", "'x' was not declared"),
+    ("<!-- file: a.cpp -->\n\n```cpp\n#include <tutti/tutti.h>\n", "<!-- file: a.cpp -->\n\n```cpp\n// from_environment\n",
+     "should print what()"),
 ]
 
 
 def run(text, root, build):
-    with tempfile.NamedTemporaryFile("w", suffix=".md") as page:
-        page.write(text)
-        page.flush()
-        return subprocess.run([sys.executable, Path(__file__).with_name("blocks.py"), page.name, "--root", root, "--build", build,
-                               "--timeout", "20" if "sleep" not in text else "2"], capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        page, parts = Path(folder) / "page.md", Path(folder) / "parts.cpp"
+        page.write_text(text)
+        parts.write_text(PARTS)
+        return subprocess.run([sys.executable, Path(__file__).with_name("blocks.py"), page, "--root", root, "--build", build,
+                               "--parts", parts, "--timeout", "20" if "sleep" not in text else "2"], capture_output=True, text=True,
+                              env=os.environ | {"LC_ALL": "C"})
 
 
 def main():
