@@ -1,5 +1,7 @@
-# The example in the README is examples/hello.cpp, which is compiled and run; and `make demo`, which
-# the README names first, and the line before it build all that the first program needs. Run by ctest.
+# The example in the README is examples/hello.cpp, which is compiled and run; `make demo`, which
+# the README names first, and the line before it build all that the first program needs; and what
+# README.md and CONTRIBUTING.md say of how long a command takes is what docs/building.md says. Run by
+# ctest.
 file(READ ${README} readme)
 file(READ ${EXAMPLE} example)
 string(FIND "${readme}" "```cpp\n${example}```\n" at)
@@ -21,3 +23,19 @@ endif()
 if(NOT readme MATCHES "\\$ ninja -C build ${program}\n +\\$ build/bin/tutti run")
   message(FATAL_ERROR "README.md does not build ${program} before it runs it")
 endif()
+
+file(READ ${CMAKE_CURRENT_LIST_DIR}/../../CONTRIBUTING.md contributing)
+file(READ ${CMAKE_CURRENT_LIST_DIR}/../../docs/building.md building)
+foreach(command IN ITEMS demo build test)
+  if(NOT building MATCHES "\n[|] `make ${command}` [|] ([0-9]+ minutes[a-z ]*)[:; |]")
+    message(FATAL_ERROR "docs/building.md does not say how many minutes `make ${command}` takes")
+  endif()
+  string(STRIP "${CMAKE_MATCH_1}" minutes)
+  foreach(page IN ITEMS readme contributing)
+    string(REGEX MATCH "\n    make ${command} +# ([^\n]*)" line "${${page}}")
+    set(says "${CMAKE_MATCH_1}")
+    if(line AND NOT says MATCHES "^${minutes}:")
+      message(FATAL_ERROR "${page}: `make ${command}` takes ${minutes} (docs/building.md), not: ${says}")
+    endif()
+  endforeach()
+endforeach()

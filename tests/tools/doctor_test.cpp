@@ -56,6 +56,15 @@ TEST_F(Doctor, MarksAPythonPackageOfAnotherRelease) {
   EXPECT_CONTAINS(out, "install both from one release");
 }
 
+TEST_F(Doctor, SaysThatThereIsNoPythonPackage) {
+  folder.write("python3", "#!/bin/sh\nprintf 'Python 3.99.0\\nnumpy\\t1.2\\t/place\\n'\n");
+  std::filesystem::permissions(folder.path() + "/python3", std::filesystem::perms::owner_all);
+  doctor("PATH=" + folder.path() + ":$PATH");
+  EXPECT_CONTAINS(out,
+                  "\n  Python package         none of Tutti: `python3 -m pip install FILE.whl`\n");
+  EXPECT_CONTAINS(out, "\n  Python                 Python 3.99.0, numpy 1.2\n");
+}
+
 TEST_F(Doctor, MarksATransportThatIsNotThere) {
   if (verbs_state().ports.empty()) {
     expect_marked("TUTTI_TRANSPORT=verbs", "would be used", "TUTTI_TRANSPORT=verbs asks for it");
