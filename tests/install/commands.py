@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -74,8 +75,9 @@ def terminal(completions, path, line, wanted):
         if not asked and "ready" in seen:
             asked = True
             os.write(screen, f"{line}\t".encode())
-    os.close(screen)  # which ends it
+    os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    os.close(screen)
     if wanted not in seen:
         sys.exit(f"zsh does not complete {line!r} to {wanted!r}:\n{seen}")
 
