@@ -28,6 +28,19 @@ Result failed(int error, Result result = -1) {
   return result;
 }
 
+/// The object behind a descriptor of the caller; null: there is no caller, or the descriptor is the
+/// real kernel's.
+inline Object* simulated(int fd) {
+  return caller() == nullptr ? nullptr : file(*caller()->process, fd);
+}
+
+inline bool is_readable(void* object) {
+  return (static_cast<Object*>(object)->ready() & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0;
+}
+inline bool is_writable(void* object) {
+  return (static_cast<Object*>(object)->ready() & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0;
+}
+
 }  // namespace tutti::simulator
 
 /// libc's function of this name.

@@ -48,7 +48,7 @@ extern "C" void simulator_switch(void** from, void* to);
 namespace tutti::simulator {
 namespace {
 
-constexpr std::size_t kStack = std::size_t{256} << 10;
+constexpr std::size_t kStack = std::size_t{512} << 10, kParked = std::size_t{64} << 10;
 constexpr unsigned long kFsgsbase = 2;  // HWCAP2_FSGSBASE
 
 std::array<Seat, kSeats> seats;
@@ -70,19 +70,21 @@ void make_seats() {
     std::fprintf(stderr, "simulator: this processor or kernel lacks FSGSBASE\n");
     std::exit(77);
   }
-  auto* const stacks =
-      static_cast<std::byte*>(mmap(nullptr, kSeats * kStack, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, std::size_t{64} << 10);
-  for (std::size_t s = 0; s < kSeats; ++s) {
-    seats[s].stack_end = stacks + (s + 1) * kStack;
-    mprotect(stacks + s * kStack, 4096, PROT_NONE);
+  // One mapping for all: a fork copies each.
+  void* const all = mmap(nullptr, kSeats * (kStack + kParked), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (all == MAP_FAILED) std::abort();
+  auto* at = static_cast<std::byte*>(all);
+  for (Seat& made : seats) {
+    made.stack_end = at + kStack;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, at + kStack, kParked);
     pthread_t thread{};
-    if (pthread_create(&thread, &attributes, park, &seats[s]) != 0) std::abort();
+    if (pthread_create(&thread, &attributes, park, &made) != 0) std::abort();
+    pthread_attr_destroy(&attributes);
+    at += kStack + kParked;
   }
-  pthread_attr_destroy(&attributes);
   while (parked.load() < kSeats) usleep(100);
 }
 

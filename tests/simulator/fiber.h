@@ -17,7 +17,7 @@ struct Seat {
 
 /// Makes the seats; parks a real thread for each. At most once.
 void make_seats();
-inline constexpr std::size_t kSeats = 160;
+inline constexpr std::size_t kSeats = 96;
 const Seat& seat(std::size_t number);
 
 /// A place to come back to.

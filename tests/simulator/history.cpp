@@ -158,6 +158,7 @@ void start_rank(int number, int host) {
                          {"TUTTI_LOG", "off"},
                          {"TUTTI_SPIN", "1"},
                          {"TUTTI_TRANSPORT", "tcp"}};
+  if (!plan.algorithm.empty()) process.environment["TUTTI_ALGORITHM"] = plan.algorithm;
   if (plan.encrypted) process.environment["TUTTI_ENCRYPT"] = "1";
   run->tasks.push_back(std::make_unique<Task>(
       Task{number, plan.ranks, plan.ranks_of_a_host, plan.by_handles, plan.steps, run}));

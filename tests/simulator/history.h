@@ -43,6 +43,7 @@ struct Plan {
   Weather weather;
   bool encrypted = false;
   bool by_handles = false;
+  std::string algorithm;  // "": the library chooses, which takes it longer than all else of a call
 };
 
 Plan plan_of(std::uint64_t seed);

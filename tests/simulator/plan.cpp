@@ -24,6 +24,8 @@ Plan plan_of(std::uint64_t seed) {
   if (random.once_in(4)) plan.weather.most_buffer = 32 << 10;
   plan.encrypted = random.once_in(8);
   plan.by_handles = random.once_in(3);
+  constexpr const char* kAlgorithms[] = {"", "ring", "tree", "recursive_doubling"};
+  plan.algorithm = kAlgorithms[random.below(std::size(kAlgorithms))];
   const std::uint64_t faults = random.once_in(3) ? 0 : random.between(1, 3);
   for (std::uint64_t f = 0; f < faults; ++f) {
     Fault fault{};
@@ -43,7 +45,8 @@ std::string text_of(const Plan& plan) {
   std::string text = "seed " + std::to_string(plan.seed) + ": " + std::to_string(plan.ranks) +
                      " ranks, " + std::to_string(plan.ranks_of_a_host) + " of a host" +
                      (plan.encrypted ? ", encrypted" : "") +
-                     (plan.by_handles ? ", by handles" : "") + "; steps:";
+                     (plan.by_handles ? ", by handles" : "") +
+                     (plan.algorithm.empty() ? "" : ", " + plan.algorithm) + "; steps:";
   constexpr const char* kSteps[] = {"all_reduce", "broadcast", "barrier", "started all_reduce",
                                     "messages",   "split",     "window",  "refused window"};
   for (const Step& s : plan.steps) {
