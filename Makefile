@@ -21,13 +21,15 @@ DEMO_COLLECTIVES = all_reduce all_gather reduce_scatter broadcast
 WHEELS ?= $(CURDIR)/build/wheels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long test-python wheels wheels-again wheel-arm fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-mpi test-ptx test-ssh test-asan test-tsan bench compare compare-inference docs format check-format \
+.PHONY: help demo build test test-long test-python campaign soak wheels wheels-again wheel-arm fuzz test-torch test-frameworks train bench-train bench-overlap bench-python test-rdma test-mpi test-ptx test-ssh test-asan test-tsan bench compare compare-inference docs format check-format \
         install deb test-deb abi clean packages test-packages wheel-tools gpu-bundle site check-site
 
 help:
 	@echo "make demo          four CPU ranks measure: $(DEMO_COLLECTIVES); builds nothing else"
 	@echo "make test          build everything, run the tests"
 	@echo "make test-long     the slow tests, which 'make test' leaves out"
+	@echo "make campaign      all kinds of faults, to all kinds of jobs, CAMPAIGN_SEEDS=3 times (half an hour; needs root for hosts)"
+	@echo "make soak          work for SOAK_MINUTES=480, with memory and descriptors sampled"
 	@echo "make test-python   the Python package as pip installs it, in an environment of its own"
 	@echo "make wheels        the Python package for machines without a compiler, in build/wheel (downloads PyTorch: 3.5 GB)"
 	@echo "make wheels-again  the same once more, in another folder: the bits have to be the same"
@@ -97,6 +99,16 @@ test: test-packages build/build.ninja
 	@ctest --preset release -j $(TEST_JOBS) --output-junit tests.xml; status=$$?; \
 	  python3 tests/durations.py build/tests.xml; exit $$status
 	@echo "Not among these: what needs PyTorch (make test-torch), RDMA devices (make test-rdma), minutes (make test-long)."
+
+# The page is build/campaign/campaign.html. CAMPAIGN='--only death-*' runs a part.
+CAMPAIGN_SEEDS ?= 3
+SOAK_MINUTES ?= 480
+campaign: test-packages build/build.ninja
+	@cmake --build --preset release -j $(JOBS) --target campaign_workload
+	@python3 -B tests/campaign/campaign.py build --seeds $(CAMPAIGN_SEEDS) -j $(shell expr 2 '*' $(JOBS)) --report build/campaign $(CAMPAIGN)
+soak: test-packages build/build.ninja
+	@cmake --build --preset release -j $(JOBS) --target campaign_workload
+	@python3 -B tests/campaign/soak.py build --minutes $(SOAK_MINUTES) --report build/campaign
 
 # From the sources into an environment of its own, as a user would.
 test-python: test-packages

@@ -28,6 +28,13 @@ import run as runs  # noqa: E402
 import scenario as scenarios  # noqa: E402
 
 
+# For every change: seconds.
+SLICE = ("death-work/mixed/*", "death-when/pairs/*", "death-leaving/mixed/processes", "abort/call/threads",
+         "death-several/puts/processes/two/*", "stop-timeout/call/hosts", "link-flaps/call/hosts", "disk",
+         "strangers/call/apart/strangers_garbage", "address-space/split/processes/tell_address_1000000",
+         "few-descriptors/apart/limit_nofile_12")
+
+
 def one(scenario, seed, build, folder):
     try:
         return runs.Run(scenario, seed, build, folder).run()
@@ -52,8 +59,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after that")
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--slice", action="store_true", help="a few scenarios of each kind, for the default tests")
     options = parser.parse_args()
-    chosen = scenarios.load(options.scenarios, options.only)
+    chosen = scenarios.load(options.scenarios, SLICE if options.slice else options.only)
     if options.list:
         print("\n".join(s.name for s in chosen))
         print(f"{len(chosen)} scenarios", file=sys.stderr)

@@ -1,8 +1,9 @@
 """What is done to a job. Each fault is a function of a Run (run.py) and its words; it takes the run's victims.
 
-Before the start, BEFORE changes how processes are started: `run.wrap(p)` has words that come before the command of
-process p, and `run.variables(p)` its environment. Afterwards, DURING acts, at the time that `when` says; it returns
-when the thing is done, and run.done_at is when it began.
+Before the start, BEFORE changes how processes are started: `run.wraps[p]` has words that come before the command of
+process p (`run.outer[p]` before those that bring it to its host), `run.more_variables[p]` its environment.
+Afterwards, DURING acts, at the time that `when` says; it returns when the thing is done, and run.done_at is when it
+began.
 """
 import contextlib
 import os
@@ -139,7 +140,7 @@ def cgroup(run, size):
         (group / "memory.limit_in_bytes").write_text(size)
         with contextlib.suppress(OSError):
             (group / "memory.memsw.limit_in_bytes").write_text(size)
-        run.wraps[victim] += shell(f"echo $$ > {group}/cgroup.procs")
+        run.outer[victim] += shell(f"echo $$ > {group}/cgroup.procs")
 
 
 @before
@@ -152,7 +153,7 @@ def slow_cpu(run, percent):
         group.mkdir()
         run.groups.append(group)
         (group / "cpu.cfs_quota_us").write_text(str(1000 * int(percent)))
-        run.wraps[victim] += shell(f"echo $$ > {group}/cgroup.procs")
+        run.outer[victim] += shell(f"echo $$ > {group}/cgroup.procs")
 
 
 @before
@@ -162,6 +163,7 @@ def nobody(run):
         run.wraps[victim] += ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     run.folder.mkdir(parents=True, exist_ok=True)
     os.chmod(run.folder, 0o777)
+    os.chmod(run.folder.parent, 0o755)
 
 
 @before
@@ -246,9 +248,16 @@ def firewall(run, kind):
 
 
 @during
+def wire_on(run, *words):
+    """What switch.py takes, several with commas between them; until the end."""
+    for line in " ".join(words).split(","):
+        run.hosts.tell(line)
+
+
+@during
 def wire(run, *words):
-    """What switch.py takes, for a second."""
-    run.hosts.tell(" ".join(words))
+    """For a second."""
+    wire_on(run, *words)
     run.job.wait(lambda: run.job.ended(), 1)
     run.hosts.tell("clear")
 

@@ -25,8 +25,10 @@ def judge(run, left):
         guilty = run.guilty
         if parted and victim:
             guilty = set(range(run.ranks)) - run.guilty
-        if then == "truth" and "anyone" in words:
+        if then == "refused" or "anyone" in words:
             guilty = set(range(run.ranks))
+        if scenario.when == "leaving":  # who has left is gone, too
+            guilty = guilty | {e["rank"] for e in job.events if e["event"] == "leaving"}
         if process.status is None:
             problem("hang", f"process {p} has not ended")
         elif process.status < 0 and not may_die:
@@ -38,7 +40,9 @@ def judge(run, left):
             for event in job.of(rank, "wrong"):
                 problem("wrong", f"rank {rank}: {event['text']}")
             for e in errors:
-                if e["of"] >= 0 and e["of"] not in guilty:
+                # A rank that gives up ends its windows, and tells those that wait there just that.
+                ended_window = e["which"] == "first" and e["code"] == "invalid_usage"
+                if e["of"] >= 0 and e["of"] not in guilty and not ended_window:
                     problem("blamed", f"rank {rank} blames rank {e['of']}: {e['code']}: {e['text']}")
             if may_die or not errors:
                 continue
@@ -97,6 +101,15 @@ def truth(run, problem, victims, noticed, whom="victims"):
     """All is well, or errors say why not. What all outcomes must be is enough."""
 
 
+def refused(run, problem, victims, noticed, word):
+    """Nobody begins, and an error says the word."""
+    errors = [e for e in run.job.events if e["event"] == "error"]
+    if any(e["event"] == "ready" for e in run.job.events):
+        problem("unexpected", "ranks have begun to make calls")
+    if not any(word in e["text"] for e in errors):
+        problem("unexpected", f"no error has the word {word}: {errors}")
+
+
 def lost(run, problem, victims, noticed):
     """All others have noticed in time, and go on without the victims; or none of them has met."""
     survivors = [p for p in run.job.processes if p.number not in victims]
@@ -141,4 +154,4 @@ def late(run, problem, victims, noticed, seconds):
         problem("late", f"noticed after {min(noticed):.3f} to {max(noticed):.3f} s")
 
 
-EXPECTED = {"well": well, "truth": truth, "lost": lost, "parted": parted, "late": late}
+EXPECTED = {"well": well, "refused": refused, "truth": truth, "lost": lost, "parted": parted, "late": late}

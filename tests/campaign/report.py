@@ -14,8 +14,8 @@ def summary(chosen, results, left, seconds):
     done = [r for r in results if "skipped" not in r]
     rows = {}
     for s in chosen:
-        rows[s.name] = {"family": s.family, "place": s.place, "when": s.when, "runs": 0, "failed": 0, "skipped": 0, "named": 0,
-                        "unnamed": 0, "noticed": [], "kinds": collections.Counter()}
+        rows[s.name] = {"family": s.family, "place": s.place, "when": s.when, "runs": 0, "failed": 0, "skipped": 0,
+                        "named": 0, "unnamed": 0, "noticed": [], "kinds": collections.Counter()}
     for r in results:
         row = rows[r["scenario"]]
         if "skipped" in r:
@@ -101,8 +101,8 @@ def page(s, results):
         out.append(f"<tr><th><a href='#{family}'>{family}</a></th><td>{cells}</td></tr>")
     out.append("</table>")
     for family, rows in families.items():
-        out.append(f"<h2 id='{family}'>{family}</h2><table><tr><th>scenario<th>runs<th>failed<th>named<th>noticed after "
-                   "(lines at 1, 10, 100 ms, 1, 10 s)<th>median, s<th>longest, s</tr>")
+        out.append(f"<h2 id='{family}'>{family}</h2><table><tr><th>scenario<th>runs<th>failed<th>named<th>noticed "
+                   "after (lines at 1, 10, 100 ms, 1, 10 s)<th>median, s<th>longest, s</tr>")
         for name, r in rows:
             bad = "; ".join(f"{k} {n}" for k, n in r["kinds"].items())
             median = quantile(r["noticed"], 0.5)

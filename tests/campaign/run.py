@@ -109,7 +109,8 @@ class Run:
                 "--threads", str(self.each), "--seed", str(self.seed), "--deaths", str(self.deaths_of(process)), *late]
 
     def prefix(self, process):
-        return (self.hosts.prefix(self.host_of(process)) if self.hosts else []) + self.wraps[process]
+        to_host = self.hosts.prefix(self.host_of(process)) if self.hosts else []
+        return self.outer[process] + to_host + self.wraps[process]
 
     def environment(self, process):
         variables = dict(v.split("=", 1) for v in self.scenario.settings.split())
@@ -174,6 +175,7 @@ class Run:
 
     def run(self):
         self.wraps = {p: [] for p in range(self.process_count)}
+        self.outer = {p: [] for p in range(self.process_count)}
         self.more_variables = {p: {} for p in range(self.process_count)}
         self.job = None
         left = []

@@ -2,6 +2,7 @@
 
 A file has sections, as an INI file. A section is a family: each of its keys has one value, or several between |, and
 the family has a scenario for each combination of them. `without` takes combinations out again: "place=threads do=kill".
+"5..40" and "0..100/10" in a value stand for all these numbers.
 The keys, with what they say when they are missing, are in DEFAULTS; README.md explains their values.
 """
 import configparser
@@ -9,6 +10,7 @@ import dataclasses
 import fnmatch
 import itertools
 import pathlib
+import re
 
 DEFAULTS = {
     "run": "mixed",  # the work (workload.h), or a program of PROGRAMS in job.py
@@ -38,11 +40,21 @@ class Scenario:
             raise AttributeError(key) from None
 
 
+def ranges(value):
+    """`limit nofile 5..40` as a value for each number; 0..100/10: every tenth."""
+    found = re.search(r"(\d+)\.\.(\d+)(?:/(\d+))?", value)
+    if not found:
+        return [value]
+    numbers = range(int(found[1]), int(found[2]) + 1, int(found[3] or 1))
+    return [value[:found.start()] + str(n) + value[found.end():] for n in numbers]
+
+
 def expand(family, section):
     unknown = set(section) - set(DEFAULTS) - {"without"}
     if unknown:
         raise SystemExit(f"[{family}] has keys that no scenario has: {', '.join(sorted(unknown))}")
-    choices = {key: [v.strip() for v in section.get(key, value).split("|")] for key, value in DEFAULTS.items()}
+    choices = {key: [one for v in section.get(key, value).split("|") for one in ranges(v.strip())]
+               for key, value in DEFAULTS.items()}
     several = [key for key in section if len(choices.get(key, ())) > 1]
     without = [dict(pair.split("=", 1) for pair in line.split(" ") if pair)
                for line in section.get("without", "").splitlines()]

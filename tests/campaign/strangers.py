@@ -67,8 +67,10 @@ def end(run, guests):
 
 
 def visit(run, kind):
-    guests = [start(prefix, address, port, messages(kind, run.random), 1, 100 if kind == "many" else 3, kind == "trickle")
-              for prefix, address, port in listeners(run)]
+    run.job.wait(lambda: any(listeners(run)), 0.5)  # the meeting's listener may be to come
+    connections = 100 if kind == "many" else 3
+    guests = [start(*listener, messages(kind, run.random), 1, connections, kind == "trickle")
+              for listener in listeners(run)]
     run.job.wait(lambda: all(g.poll() is not None for g in guests), 3)
     end(run, guests)
 

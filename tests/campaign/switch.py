@@ -5,6 +5,7 @@
 Every namespace gets a device `wire` with the address 10.77.0.<number + 1>. It prints "READY", and takes lines:
 
     lose P | double P | delay MS | reorder P MS | alter P | rate BYTES_PER_SECOND   (P: of a frame)
+    version N     greetings of Tutti have version N, as if another release had sent them
     cut A B       nothing goes from host A to host B any more (not the other way)
     clear         nothing is done to frames any more
     record FILE   what has begun each TCP stream so far, a line each: from, to, port, bytes in hexadecimal
@@ -69,6 +70,7 @@ class Switch:
                 subprocess.run(["ip", "-n", space, *command.split()], check=True)
 
     def clear(self):
+        self.version = 0
         self.lose = self.double = self.delay = self.reorder = self.alter = self.rate = 0.0
         self.reorder_by = 0.005
         self.cuts = set()
@@ -97,7 +99,10 @@ class Switch:
             return frame
         tcp, data, end = where
         frame = bytearray(frame[:end])
-        frame[self.random.randrange(data, end)] ^= 1 << self.random.randrange(8)
+        if self.version:
+            struct.pack_into("=I", frame, data + 8, int(self.version))
+        else:
+            frame[self.random.randrange(data, end)] ^= 1 << self.random.randrange(8)
         frame[tcp + 16:tcp + 18] = b"\0\0"
         pseudo = bytes(frame[26:34]) + struct.pack("!HH", 6, end - tcp)
         struct.pack_into("!H", frame, tcp + 16, checksum(pseudo + bytes(frame[tcp:end])))
@@ -124,7 +129,8 @@ class Switch:
             draw = self.random.random
             if draw() < self.lose:
                 continue
-            sent = self.altered(frame) if draw() < self.alter else frame
+            altered = b"tutti-hs" in frame[54:100] if self.version else draw() < self.alter
+            sent = self.altered(frame) if altered else frame
             for _ in range(2 if draw() < self.double else 1):
                 at = time.monotonic() + self.delay + (self.reorder_by if draw() < self.reorder else 0)
                 if self.rate:

@@ -13,7 +13,7 @@
 //     is still open or mapped when all its ranks have left
 //
 // and it does what standard input says: stop (end well), exit, _exit (with status 0), segv, throw,
-// abort (Communicator::abort), eat (memory, without end), address N and descriptors N (leaves the
+// abort (Communicator::abort), eat (2 GB of memory), address N and descriptors N (leaves the
 // process so many bytes of address space or descriptors).
 //
 // Status: 0 all is well, or it has survived D deaths; 3 it has given up; 4 a result was wrong; 6
@@ -96,8 +96,10 @@ std::atomic<bool> must_stop{false}, must_throw{false};
 std::mutex current_lock;
 Communicator* current = nullptr;  // of rank 0 of this process, while it makes calls
 
+std::vector<int> taken;  // descriptors
+
 void eat() {
-  for (;;) {
+  for (int k = 0; k < 512; ++k) {
     constexpr std::size_t kPiece = 4 << 20;
     auto* piece = static_cast<volatile char*>(std::malloc(kPiece));
     for (std::size_t i = 0; piece != nullptr && i < kPiece; i += 4096) piece[i] = 1;
@@ -131,7 +133,7 @@ void obey(const std::string& line) {
     setrlimit(RLIMIT_AS, &l);
   }
   if (what == "descriptors") {
-    std::vector<int> taken;
+    const std::lock_guard lock(current_lock);
     for (int fd = 0; (fd = fcntl(0, F_DUPFD_CLOEXEC, 3)) >= 0;) taken.push_back(fd);
     for (; number > 0 && !taken.empty(); --number) {
       close(taken.back());
@@ -317,8 +319,11 @@ int run_all(const Settings& settings) {
   for (int k = 0; k < each; ++k) {
     threads.emplace_back([&, k] {
       const int rank = place.rank * each + k;
-      statuses[static_cast<std::size_t>(k)] =
-          run(settings, rank, [&] { return Communicator::create(id.id, rank, place.size * each); });
+      statuses[static_cast<std::size_t>(k)] = run(settings, rank, [&] {
+        Communicator comm = Communicator::create(id.id, rank, place.size * each);
+        if (k == 0) forget(id);
+        return comm;
+      });
     });
   }
   for (auto& thread : threads) thread.join();
@@ -347,10 +352,14 @@ int main(int argc, char** argv) {
   listen();
   const auto before = held();
   const int status = run_all(settings);
+  {
+    const std::lock_guard lock(current_lock);
+    for (const int fd : taken) close(fd);
+  }
   // A moment for threads and sockets that go after their owners; rank 0 serves those that come
   // late.
   auto kept = more_than(before);
-  for (int k = 0; k < 300 && !kept.empty(); ++k) {
+  for (int k = 0; k < 600 && !kept.empty(); ++k) {
     std::this_thread::sleep_for(10ms);
     kept = more_than(before);
   }
