@@ -4,7 +4,8 @@
     soak.py BUILD [--minutes N] [--slice MINUTES] [--report FOLDER]
 
 Each slice is a job of its own: every kind of work in turn (workload.h), on one host or over TCP. In its last quarter a
-process may have as much memory as in its second one, and 1 MB more, and what samples differ by chance; descriptors and mappings may not grow. Ends with 1 if they do, or if a job is not as it must be.
+process may have as much memory as in its second one, and 1 MB more, and what samples differ by chance; descriptors and
+mappings may not grow. Ends with 1 if they do, or if a job is not as it must be.
 """
 import argparse
 import json

@@ -3,10 +3,10 @@
 
     peers.py [--mpi NAME=FOLDER...] [--tutti BUILD] [--torch PYTHON] [--runs N]
 
-FOLDER has bin/mpirun or bin/mpiexec, and include/mpi.h (laboratory/peers/newest.sh installs three). A rank of three is
-killed, left, stopped for ever, while all make all_reduces. The table says after how long the others have noticed (as an
-error, or by their end), whether anything that a user sees names the rank, what the others could do then, and what is
-left of the job. A job in which anybody waits for 20 s counts as one that hangs.
+FOLDER has bin/mpirun or bin/mpiexec, and include/mpi.h (laboratory/peers/newest.sh installs three). One of three ranks
+is killed, ends, or is stopped for ever, while all make all_reduces. The table says after how long the others have
+noticed (as an error, or by their end), whether anything that a user sees names the rank, what the others could do then,
+and what is left of the job. A job in which anybody waits for 20 s counts as one that hangs.
 """
 import argparse
 import contextlib
@@ -43,7 +43,8 @@ def leftovers(folder):
     """Names that a job may leave: in shared memory, in /tmp, in its own folder."""
     found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
     found |= {str(p) for p in folder.rglob("*") if not p.is_dir()}
-    return found | {f"/tmp/{n}" for n in os.listdir("/tmp") if n.startswith(("ompi", "prte", "openmpi", "hydra", "pmix"))}
+    prefixes = ("ompi", "prte", "openmpi", "hydra", "pmix")
+    return found | {f"/tmp/{name}" for name in os.listdir("/tmp") if name.startswith(prefixes)}
 
 
 class Lines:
@@ -118,9 +119,8 @@ def attempt(start, fault, draw):
         until(lambda: all(p.poll() is not None for p in launched), 5)
         lines.read()
         said = "\n".join([lines.text] + [json.dumps(e) for e in lines.of("error")])
-        result["named"] = any(e.get("of") == victim for e in lines.of("named") + lines.of("error")) or any(
-            word in said.lower() for word in (f"rank {victim}", f"rank: {victim}", f"task_id={victim}", f"pid {pids[victim]}",
-                                              f",{victim}]", f"process {victim}"))
+        names = (f"rank {victim}", f"rank: {victim}", f"pid {pids[victim]}", f",{victim}]", f"process {victim}")
+        result["named"] = any(e.get("of") == victim for e in lines.of("named")) or any(n in said.lower() for n in names)
         result["errors"] = len({e["rank"] for e in lines.of("error")})
         result["survived"] = len(lines.of("survived"))
         result["wrong"] = len(lines.of("wrong"))
@@ -136,8 +136,8 @@ def attempt(start, fault, draw):
             p.wait()
         time.sleep(0.2)
         left = marked(mark)
-        result["processes"] = len([p for p in left if not (fault == "stopped for ever" and p == pids.get(victim))]) \
-            if "noticed" in result else 0
+        if "noticed" in result:
+            result["processes"] = len([p for p in left if fault != "stopped for ever" or p != pids[victim]])
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -162,8 +162,8 @@ def compiled(name, folder, program):
     library = folder / "lib"
     candidates = [library / n for n in ("libmpi.so", "libmpi.so.12", "libmpi.so.40")] + [library / "release/libmpi.so"]
     found = next(c for c in candidates if c.exists())
-    subprocess.run(["gcc", "-std=gnu11", "-O1", *flags, f"-I{folder / 'include'}", str(HERE / "mpi_workload.c"), str(found),
-                    f"-Wl,-rpath,{found.parent}", "-o", str(program)], check=True)
+    subprocess.run(["gcc", "-std=gnu11", "-O1", *flags, f"-I{folder / 'include'}", str(HERE / "mpi_workload.c"),
+                    str(found), f"-Wl,--enable-new-dtags,-rpath,{found.parent}", "-o", str(program)], check=True)
 
 
 def launch(name, folder, program):
@@ -174,9 +174,9 @@ def launch(name, folder, program):
         words = [folder / "bin/mpiexec", "-n", RANKS]
         words += ["-disable-auto-cleanup"] if "kept" in name else []
     command = [str(w) for w in [*words, program, 60]]
-    more = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "I_MPI_ROOT": str(folder), "FI_PROVIDER_PATH":
-            str(folder / "lib/libfabric/prov")} if "Intel" in name else {"OPAL_PREFIX": str(folder)} \
-        if "5" in name and "Open" in name else {}
+    more = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    if "Intel" in name:
+        more["I_MPI_FABRICS"] = "shm"
     return lambda environment: [popen(command, environment | more)]
 
 
@@ -187,6 +187,16 @@ def ranks_by_hand(words):
             "RANK": str(r), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": str(RANKS),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for r in range(RANKS)]
     return start
+
+
+def what_then(rows, hung):
+    if all(r["survived"] == RANKS - 1 for r in rows):
+        return "go on"
+    if hung == len(rows):
+        return "wait"
+    if all(r["errors"] == RANKS - 1 for r in rows):
+        return "get an error"
+    return "get an error, or are ended" if any(r["errors"] for r in rows) else "are ended"
 
 
 def main():
@@ -211,7 +221,8 @@ def main():
     for python in options.torch:
         starts["gloo (PyTorch)"] = ranks_by_hand([python, "-B", HERE / "gloo_workload.py", 60, "gloo"])
     results = {}
-    print("| | fault | noticed by all after | the rank is named | the others then | left behind |\n|---|---|---|---|---|---|")
+    print("| | fault | noticed by all after | the rank is named | the others then | left behind |")
+    print("|---|---|---|---|---|---|")
     for name, start in starts.items():
         for fault in FAULTS:
             rows = [attempt(start, fault, random.Random(f"{name}{fault}{k}")) for k in range(options.runs)]
@@ -222,11 +233,9 @@ def main():
                 continue
             times = [r["noticed"] for r in good]
             hung = sum(t is None for t in times)
-            seen = "hangs" if hung == len(good) else f"{statistics.median(t for t in times if t is not None):.3f} s"
+            seen = "hangs" if hung == len(good) else f"{statistics.median(t for t in times if t):.3f} s"
             seen += f" ({hung} of {len(good)} hang)" if 0 < hung < len(good) else ""
-            then = "go on" if all(r["survived"] == RANKS - 1 for r in good) else \
-                "get an error" if all(r["errors"] == RANKS - 1 for r in good) else \
-                "wait" if hung == len(good) else "are ended" if not any(r["errors"] for r in good) else "get an error, or are ended"
+            then = what_then(good, hung)
             left = f"{max(r['processes'] for r in good)} processes, {max(r['names'] for r in good)} files"
             wrong = sum(r["wrong"] for r in good)
             print(f"| {name} | {fault} | {seen} | {sum(r['named'] for r in good)} of {len(good)} | {then}"
