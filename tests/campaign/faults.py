@@ -63,7 +63,7 @@ def one_by_one(run):
 
 @during
 def tell(run, *words):
-    """What workload.cpp takes: exit, segv, throw, abort, eat, descriptors N, address N."""
+    """What campaign_workload.cpp takes: exit, segv, throw, abort, eat, descriptors N, address N."""
     for victim in run.victims:
         run.job.tell(victim, " ".join(words))
 

@@ -1,5 +1,5 @@
 // A rank of an MPI program in the campaign, for every MPI alike: all_reduces with checked data
-// until something happens. It says what workload.cpp says, a line of JSON for each:
+// until something happens. It says what campaign_workload.cpp says, a line of JSON for each:
 //
 //     mpi_workload SECONDS        (after that many seconds it ends well)
 //
