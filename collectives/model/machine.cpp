@@ -1,7 +1,6 @@
 #include "collectives/model/machine.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,7 +21,6 @@
 namespace tutti {
 namespace {
 
-constexpr std::string_view kVersion = "2";
 constexpr std::size_t kMostText = std::size_t{64} << 10;
 constexpr double kMostValue = 1e15;  // beyond every machine, and far from where sums overflow
 
@@ -173,26 +171,10 @@ Machine gpu_machine() {
   return m;
 }
 
-std::string constant_text(double value) {
-  return value >= 1e5 ? fmt::format("{:.0f}", value) : fmt::format("{:.5g}", value);
-}
-
 std::string machine_name() {
   const Host& h = host();
   return fmt::format("{}, {} cores, L2 {} KiB, L3 {} KiB", h.cpu, h.cores, h.l2_bytes >> 10,
                      h.l3_bytes >> 10);
-}
-
-std::string machine_to_text(const MachineRecord& record) {
-  std::string text = fmt::format(
-      "# What things cost on a machine, measured by `tutti calibrate`. The names are explained\n"
-      "# by `tutti explain --constants`.\n"
-      "version = {}\nmachine = {}\ndate = {}\n",
-      kVersion, record.name, record.date);
-  for (const MachineConstant& c : kConstants) {
-    text += fmt::format("{} = {}  # {}: {}\n", c.name, record.machine.*c.value, c.unit, c.meaning);
-  }
-  return text;
 }
 
 MachineRecord machine_from_text(std::string_view text) {
@@ -213,7 +195,7 @@ MachineRecord machine_from_text(std::string_view text) {
     const std::string_view value = trimmed(line.substr(equals + 1));
     if (!seen.insert(name).second) refuse(number, fmt::format("{} is there twice", name));
     if (name == "version") {
-      if (value != kVersion) refuse(number, "another version wrote it");
+      if (value != kMachineVersion) refuse(number, "another version wrote it");
     } else if (name == "machine") {
       record.name = value;
     } else if (name == "date") {
@@ -260,27 +242,6 @@ MachineRecord read_machine(const std::string& path) {
   } catch (const Error& e) {
     throw Error(e.code(), fmt::format("{}: {}", path, e.what()));
   }
-}
-
-void write_machine(const std::string& path, const MachineRecord& record) {
-  const std::filesystem::path target(path);
-  std::error_code ignored;  // the open below says what is wrong
-  if (target.has_parent_path()) {
-    std::filesystem::create_directories(target.parent_path(), ignored);
-  }
-  // Whole or not at all: ranks may start while this is written.
-  const std::string unfinished = fmt::format("{}.{}", path, getpid());
-  std::ofstream file(unfinished, std::ios::binary);
-  file << machine_to_text(record) << std::flush;
-  if (!file) {
-    const int why = errno;
-    std::filesystem::remove(unfinished, ignored);
-    throw_system_error(fmt::format("cannot write {}", unfinished), why);
-  }
-  file.close();
-  std::error_code error;
-  std::filesystem::rename(unfinished, target, error);
-  if (error) throw_system_error(fmt::format("cannot write {}", path), error.value());
 }
 
 UsedMachine used_machine() {

@@ -62,8 +62,6 @@ struct Machine {
 /// By their names in the file.
 using MachineConstant = Constant<Machine>;
 std::span<const MachineConstant> machine_constants();
-/// A constant's value for people: four digits after the first, sizes in full.
-std::string constant_text(double value);
 
 /// Whether all constants are numbers that can be calculated with.
 bool is_valid(const Machine& machine);
@@ -87,9 +85,9 @@ struct MachineRecord {
   std::string date;  // of the measurement
 };
 
-/// As text: `name = value` lines, each once, in any order. Reading throws Error(invalid_argument)
-/// that says which line is wrong; nothing that a file holds does harm.
-std::string machine_to_text(const MachineRecord& record);
+inline constexpr std::string_view kMachineVersion = "2";  // of the file's form
+/// From text: `name = value` lines, each once, in any order (machine_file.h writes it). Throws
+/// Error(invalid_argument) that says which line is wrong; nothing that a file holds does harm.
 MachineRecord machine_from_text(std::string_view text);
 
 /// Where this machine's file is: TUTTI_MACHINE, else under $XDG_CACHE_HOME/tutti or
@@ -97,8 +95,6 @@ MachineRecord machine_from_text(std::string_view text);
 std::string machine_path();
 /// Throws Error(system) if `path` cannot be read, or Error(invalid_argument) as above.
 MachineRecord read_machine(const std::string& path);
-/// Creates the folders. Throws Error(system).
-void write_machine(const std::string& path, const MachineRecord& record);
 
 /// What this process uses: the file's constants, or the defaults. Read on each call; a file that
 /// cannot be used is logged as a warning, once in a process.

@@ -14,6 +14,7 @@
 
 #include "bootstrap/environment.h"
 #include "collectives/model/machine.h"
+#include "collectives/model/machine_file.h"
 #include "comm/communicator.h"
 #include "core/error.h"
 #include "tools/calibrate/measure_machine.h"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "collectives/model/choose.h"
+#include "collectives/model/machine_file.h"
 #include "collectives/model/rounding.h"
 #include "comm/geometry.h"
 #include "core/compressed.h"

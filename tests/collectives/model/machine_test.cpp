@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "collectives/model/machine_file.h"
 #include "core/error.h"
 #include "tests/support/temporary_folder.h"
 
