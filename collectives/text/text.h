@@ -16,7 +16,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -36,13 +35,6 @@ struct TextLimits {
   static constexpr std::uint64_t bytes = 0xffff'ffff;
 };
 
-/// The whole plan. Throws Error(invalid_argument) if the algorithm's name is not one word of at
-/// most 64 letters, digits and _ - . (the reader could not read it).
-std::string to_text(const Plan& plan);
-/// Writes the plan piece by piece: `write` gets the header, then one rank's part at a time.
-void write_text(const PlanParts& plan, const std::function<void(std::string_view)>& write);
-/// The header and one rank's part, for a person who does not want the other 9,999.
-std::string to_text(const RankPlan& rank);
 /// One step, as in the plan's text: "out[1], to(1) <= from(3) + in[1]".
 std::string to_text(const RankPlan& rank, std::uint32_t lane, const Step& step);
 /// `count` chunks of memory, as a step names them: "out[3]", "in[0:4]@2".
@@ -52,7 +44,7 @@ std::string_view name(Space memory);
 /// Its word in a plan's header.
 std::string_view name(Format format);
 
-/// The inverse of to_text(plan). Checks the grammar and that every rank exists, and throws
+/// The inverse of to_text(plan) (write.h). Checks the grammar and that every rank exists, and throws
 /// Error(invalid_argument), which names the line, the expected text and the actual one. The
 /// verifier decides whether the plan is right.
 Plan plan_from_text(std::string_view text);

@@ -7,6 +7,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/model/choose.h"
+#include "collectives/text/write.h"
 #include "tests/collectives/verify_plans.h"
 
 namespace tutti {

@@ -16,6 +16,7 @@
 #include "collectives/model/domains.h"
 #include "collectives/model/hosts.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "comm/plans.h"
 #include "core/error.h"
 #include "tests/collectives/whole_plan.h"

@@ -24,6 +24,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "collectives/verify.h"
 #include "core/error.h"
 #include "tests/collectives/plan_interpreter.h"

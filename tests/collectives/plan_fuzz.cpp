@@ -12,6 +12,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "collectives/verify.h"
 #include "core/error.h"
 #include "core/memory.h"

@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "tests/support/thread_ranks.h"
 
 namespace tutti::test {

@@ -12,6 +12,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/draw/draw.h"
+#include "collectives/text/write.h"
 #include "core/error.h"
 
 namespace tutti {

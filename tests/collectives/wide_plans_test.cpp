@@ -10,6 +10,7 @@
 #include "collectives/cut.h"
 #include "collectives/model/domains.h"
 #include "collectives/model/predict.h"
+#include "collectives/text/write.h"
 #include "execute/program.h"
 #include "tests/collectives/verify_plans.h"
 #include "tests/collectives/whole_plan.h"

@@ -12,6 +12,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "comm/communicator.h"
 #include "core/compressed.h"
 #include "tests/comm/compressed_data.h"

@@ -13,6 +13,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "comm/communicator.h"
 #include "tests/comm/compressed_data.h"
 #include "tests/support/thread_ranks.h"

@@ -17,6 +17,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "tests/comm/invariant_cases.h"
 #include "tests/support/clean_environment.h"
 #include "tests/support/thread_ranks.h"

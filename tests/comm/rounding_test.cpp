@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "comm/communicator.h"
 #include "core/float_types.h"
 #include "tests/support/thread_ranks.h"

@@ -5,6 +5,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "tests/comm/matrix.h"
 
 namespace tutti::test {

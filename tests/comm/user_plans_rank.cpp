@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "tests/collectives/plan_fuzz.h"
 #include "tests/comm/user_plans.h"
 

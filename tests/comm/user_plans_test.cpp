@@ -11,6 +11,7 @@
 
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "comm/impl.h"
 #include "execute/signature.h"
 #include "tests/support/thread_ranks.h"

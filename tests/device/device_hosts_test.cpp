@@ -18,6 +18,7 @@
 #include "collectives/algorithms.h"
 #include "collectives/model/hosts.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "tests/device/queued_gpus.h"
 #include "tests/transport/card_network.h"
 #include "transport/network/wire_choice.h"

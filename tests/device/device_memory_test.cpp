@@ -12,6 +12,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 
 namespace tutti::test {
 namespace {

@@ -18,6 +18,7 @@
 
 #include "collectives/algorithms.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "collectives/verify.h"
 #include "comm/communicator.h"
 #include "core/error.h"

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 
 namespace tutti {
 namespace {

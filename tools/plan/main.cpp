@@ -12,6 +12,7 @@
 #include "collectives/model/hosts.h"
 #include "collectives/needs.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "collectives/verify.h"
 #include "core/counted.h"
 #include "core/error.h"

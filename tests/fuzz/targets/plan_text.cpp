@@ -3,6 +3,7 @@
 // written and read again.
 #include "collectives/algorithms/generators.h"
 #include "collectives/text/text.h"
+#include "collectives/text/write.h"
 #include "collectives/verify.h"
 #include "tests/fuzz/target.h"
 
