@@ -46,9 +46,8 @@ struct Note {
 /// The text of a file; none where it cannot be read now. Throws for one that others may write.
 std::optional<std::string> text_of(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!file) return std::nullopt;
   struct stat status {};
-  if (::fstat(file.fd(), &status) != 0) return std::nullopt;
+  if (!file || ::fstat(file.fd(), &status) != 0) return std::nullopt;
   if (status.st_uid != ::getuid() || (status.st_mode & 077) != 0) {
     throw Error(ErrorCode::system,
                 fmt::format("{} (TUTTI_ID_FILE) belongs to somebody else, or others may read or "
@@ -142,6 +141,8 @@ UniqueId read_id_file(const std::string& path, int rank, const Launch& launch,
         if (error.code() != ErrorCode::invalid_argument) throw;
         why = error.what();
       }
+    } else if (errno == EACCES) {
+      why = "this process may not read it";
     }
     if (Clock::now() >= deadline) {
       throw Error(ErrorCode::timed_out,
