@@ -146,7 +146,9 @@ int Diagnostics::end_of_line(int peer, Clock::time_point recently) const {
 }
 
 int Diagnostics::asked_end_of_line(int peer, Clock::time_point recently) {
-  const Deadline deadline = Clock::now() + 1s;
+  // A twentieth of the time that the caller has waited, so that its time-out comes in time.
+  const auto now = Clock::now();
+  const Deadline deadline = now + std::clamp<Clock::duration>((now - recently) / 10, 50ms, 1s);
   for (int asked = -1;;) {
     const int end = end_of_line(peer, recently);
     if (end == asked || !is_far(end) || Clock::now() >= deadline) return end;

@@ -100,11 +100,7 @@ void look_around(RankGroup& group, const Awaited& a, Standstill& still, const Wa
   group.liveness().check_peers(doing);
   // In this order: what a peer published before it left is there once it is seen to have left.
   const bool left = group.liveness().has_left(a.peer);
-  if (!left) {
-    still.left = {};
-  } else if (still.left == Time{}) {
-    still.left = now;
-  }
+  if (!left || still.left == Time{}) still.left = left ? now : Time{};
   // The failure ends this rank's other operations, too. They get a moment to take what has come.
   const bool settled = (group.one_host() && a.alone) || now - still.left >= kNews;
   if (left && settled && a.still()) {
