@@ -202,7 +202,8 @@ void RankGroup::join_other_hosts(Joining& joining, Deadline deadline) {
     if (Clock::now() > deadline) {
       const int missing = joining.missing();
       liveness_.fail(
-          {ErrorCode::timed_out, missing,
+          // With more ranks, whoever that one waits for is to blame.
+          {ErrorCode::timed_out, size() == 2 ? missing : -1,
            fmt::format("rank {} waited in vain for other hosts to join the communicator: rank {} "
                        "({}), or one that it speaks for, has not said that it is there",
                        rank(), missing, missing < 0 ? "none" : process_text(missing))});
