@@ -18,8 +18,6 @@
 //
 // Status: 0 all is well, or it has survived D deaths; 3 it has given up; 4 a result was wrong; 6
 // the others go on without it; 9 another exception.
-#include "tests/campaign/workload.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -45,6 +43,7 @@
 
 #include "bootstrap/environment.h"
 #include "bootstrap/unique_id.h"
+#include "tests/campaign/workload.h"
 
 namespace {
 
@@ -161,6 +160,7 @@ class Rank {
   int live() {
     bool survived = false;
     while (!work(survived)) {
+      if (gives_up_) return 3;
       const Error error = failure();
       const int of = say_error(rank_, "again", error, names_);
       const bool late = error.code() == ErrorCode::timed_out && settings_.exclude_late;
@@ -207,8 +207,11 @@ class Rank {
       return true;
     } catch (const Error& error) {
       set_current(nullptr);
-      say_error(rank_, "first", error, names_);
+      // A rank that has no memory or descriptors does not know whether the others have failed, too.
+      const bool own = error.code() == ErrorCode::system || error.code() == ErrorCode::internal;
+      say_error(rank_, own ? "last" : "first", error, names_);
       if (work) work->stop();
+      gives_up_ = own;
       return false;
     } catch (...) {
       set_current(nullptr);
@@ -216,14 +219,16 @@ class Rank {
     }
   }
 
+  /// What the communicator says; if it says nothing, it goes on, and the call alone has failed.
   Error failure() {
-    for (;;) {
+    for (int tries = 0; tries < 1000; ++tries) {
       try {
         comm_.barrier();
       } catch (const Error& error) {
         return error;
       }
     }
+    return {ErrorCode::aborted, "the communicator goes on, and this rank gives up"};
   }
 
   void go_on_without(int lost_rank) {
@@ -248,6 +253,7 @@ class Rank {
   Communicator comm_;
   std::vector<int> names_;
   std::size_t last_ = 0;
+  bool gives_up_ = false;
 };
 
 int run(const Settings& settings, int rank, const std::function<Communicator()>& meet) {

@@ -16,6 +16,8 @@ def judge(run, left):
     then, *words = scenario.then.split()
     parted = then == "parted"
     named = unnamed = 0
+    # When ranks have given up, and left: they are gone for the others, too.
+    gave_up = {e["rank"]: e["at"] for e in job.events if e["event"] == "error" and e["which"] == "last"}
     noticed = []
 
     for process in job.processes:
@@ -40,9 +42,12 @@ def judge(run, left):
             for event in job.of(rank, "wrong"):
                 problem("wrong", f"rank {rank}: {event['text']}")
             for e in errors:
-                # A rank that gives up ends its windows, and tells those that wait there just that.
-                ended_window = e["which"] == "first" and e["code"] == "invalid_usage"
-                if e["of"] >= 0 and e["of"] not in guilty and not ended_window:
+                # A rank that gives up ends its windows and communicators, and tells those that wait there just that.
+                ended = e["which"] == "first" and e["code"] in ("invalid_usage", "aborted")
+                # Who comes too late to a meeting cannot know why it is over.
+                too_late = victim and scenario.when == "meeting" and e["code"] == "timed_out"
+                gone = e["code"] == "peer_lost" and gave_up.get(e["of"], e["at"]) < e["at"]
+                if e["of"] >= 0 and e["of"] not in guilty and not ended and not too_late and not gone:
                     problem("blamed", f"rank {rank} blames rank {e['of']}: {e['code']}: {e['text']}")
             if may_die or not errors:
                 continue
@@ -104,6 +109,7 @@ def truth(run, problem, victims, noticed, whom="victims"):
 def refused(run, problem, victims, noticed, word):
     """Nobody begins, and an error says the word."""
     errors = [e for e in run.job.events if e["event"] == "error"]
+    word = word.replace("_", " ")
     if any(e["event"] == "ready" for e in run.job.events):
         problem("unexpected", "ranks have begun to make calls")
     if not any(word in e["text"] for e in errors):

@@ -49,7 +49,7 @@ class Random : public Work {
 /// Long calls, so that what happens, happens in the middle of one.
 class Large : public Work {
  public:
-  explicit Large(Communicator& comm) : comm_(comm), x_(std::size_t{2} << 20) {}
+  explicit Large(Communicator& comm) : comm_(comm), x_(std::size_t{1} << 20) {}
   void step() override { add_up(comm_, x_, ++step_); }
 
  private:

@@ -60,9 +60,9 @@ class Lines:
                 if data:
                     *lines, self.half[s] = (self.half[s] + data).split(b"\n")
                     for line in lines:
-                        at = line.find(b"{")
+                        at = line.find(b'{"rank"')
                         try:
-                            self.events.append(json.loads(line[at:]))
+                            self.events.append(json.loads(line[at:] if at >= 0 else b""))
                         except ValueError:
                             self.text += line.decode(errors="replace") + "\n"
 
