@@ -70,6 +70,7 @@ set(TUTTI_ENGINE_HEADERS
   parallel/trace.h
   parallel/weights/block.h
   parallel/weights/changes.h
+  parallel/weights/job_side.h
   parallel/weights/local_layout.h
   parallel/weights/meeting.h
   parallel/weights/options.h

@@ -9,7 +9,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -83,12 +82,6 @@ class Pieces {
     const auto all = pointers();
     return {all.begin(), all.end()};
   }
-  /// Copies into the arrays.
-  void take(std::span<void* const> from) const {
-    for (std::size_t i = 0; i < numbers_.size(); ++i) {
-      std::memcpy(buffers_[i]->data(), from[numbers_[i]], buffers_[i]->bytes());
-    }
-  }
 
  private:
   std::vector<std::unique_ptr<Buffer>> buffers_;
@@ -158,20 +151,17 @@ class PythonReceiver {
     const Callers::Call in_call(comm.callers());
     const Waiting waiting;
     reshard::Layout layout = pieces_.layout(comm.get());
-    receiver_.emplace(comm.get(), std::move(layout), weights::folder_place(place), options);
+    receiver_.emplace(comm.get(), std::move(layout), weights::folder_place(place),
+                      pieces_.pointers(), options);
   }
   std::uint64_t receive() {
     const Waiting waiting;
-    const std::uint64_t version = receiver_->receive();
-    pieces_.take(receiver_->pointers());
-    return version;
+    return receiver_->receive();
   }
   std::uint64_t resume(PythonCommunicator& comm) {
     const Callers::Call in_call(comm.callers());
     const Waiting waiting;
-    const std::uint64_t version = receiver_->resume(comm.get());
-    pieces_.take(receiver_->pointers());
-    return version;
+    return receiver_->resume(comm.get());
   }
   std::uint64_t version() const { return receiver_->version(); }
   void leave() {

@@ -4,11 +4,12 @@
 #include <chrono>
 #include <cstdint>
 
+#include "../device.h"
 #include "block.h"
 
 namespace tutti::parallel::weights {
 
-/// Of the sending job, but for `meeting` and `patience`, which each job has for itself.
+/// Of the sending job, but for `meeting`, `patience` and `device`, which each job has for itself.
 struct WeightsOptions {
   /// Changes and planes (block.h): what may be used between hosts.
   Ways ways{};
@@ -18,6 +19,9 @@ struct WeightsOptions {
   std::chrono::nanoseconds meeting = std::chrono::seconds(10);  // for one attempt to meet
   /// For receive(): how long it waits for a version; 0: without limit.
   std::chrono::nanoseconds patience{0};
+  /// Of this job's memory, which the other job need not have: a GPU's is read into memory of the
+  /// host before it is sent, and written from there; null: the host. Outlives its user.
+  Device* device = nullptr;
   std::uint64_t message_bytes = 1ull << 20;  // about the most between hosts
   bool prove = true;                         // the plan of the reshard
 };

@@ -1,5 +1,6 @@
 #include "parallel/weights/receiver.h"
 
+#include <fmt/format.h>
 #include <tutti/core/background.h>
 #include <tutti/core/error.h>
 
@@ -13,21 +14,38 @@ namespace tutti::parallel::weights {
 
 Receiver::Receiver(Communicator& job, reshard::Layout layout, std::shared_ptr<Place> place,
                    WeightsOptions options)
-    : job_(job.split(0, job.rank())),
-      layout_(std::move(layout)),
-      options_(options),
-      meetings_(job_, std::move(place), options.meeting) {
-  layout_.check(reshard::Side::to);
+    : JobSide(job, std::move(layout), reshard::Side::to, std::move(place), options) {
   for (reshard::Buffers& set : buffers_) set = reshard::Buffers(layout_, job_.rank());
 }
 
-Receiver::~Receiver() { leave(); }
+Receiver::Receiver(Communicator& job, reshard::Layout layout, std::shared_ptr<Place> place,
+                   std::span<void* const> targets, WeightsOptions options)
+    : JobSide(job, std::move(layout), reshard::Side::to, std::move(place), options),
+      targets_(targets.begin(), targets.end()) {
+  std::optional<Error> error;
+  try {
+    check_targets();
+  } catch (const Error& e) {
+    error = e;
+  }
+  error = agree(error);
+  if (error) throw *error;
+  buffers_[other()] = reshard::Buffers(layout_, job_.rank());
+}
 
-void Receiver::leave() { end_session(std::nullopt); }
-
-void Receiver::end_session(const std::optional<Error>& death) {
-  if (session_) session_->end("the receiving job has left", death);
-  session_.reset();
+void Receiver::check_targets() const {
+  const auto bytes = layout_.bytes_of(job_.rank());
+  if (targets_.size() != bytes.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("receiver: rank {} passes {} targets, and the layout has {} buffers",
+                            job_.rank(), targets_.size(), bytes.size()),
+                job_.rank());
+  }
+  std::vector<Device::Given> given;
+  for (std::size_t b = 0; b < bytes.size(); ++b) {
+    given.push_back({.name = layout_.buffers[b], .memory = targets_[b], .count = bytes[b]});
+  }
+  device().check_memory("receiver", given);
 }
 
 /// The next version into the set of buffers that is not in use. An error of any rank is one of all.
@@ -37,7 +55,9 @@ std::optional<Error> Receiver::take(std::optional<Meeting> meeting) {
     if (meeting) session_ = std::make_unique<Session>(std::move(*meeting), layout_, options_);
     const std::uint64_t version = session_->announce(0, options_.patience);
     versions_[other()] = 0;
-    session_->run({}, buffers_[other()].pointers(), pointers());
+    // Besides the program's memory the version before lies where the new one goes.
+    session_->run({}, buffers_[other()].pointers(),
+                  targets_.empty() ? pointers() : std::span<void* const>());
     versions_[other()] = version;
   } catch (const Error& e) {
     error = session_ ? session_->named(e) : e;
@@ -50,18 +70,8 @@ std::optional<Error> Receiver::take(std::optional<Meeting> meeting) {
   return error;
 }
 
-/// As agree_on_outcome(); the senders hear of a death in this job.
-std::optional<Error> Receiver::agree(const std::optional<Error>& mine) {
-  try {
-    return agree_on_outcome(job_, mine, "receiving");
-  } catch (const Error& death) {
-    end_session(death);
-    throw;
-  }
-}
-
 std::uint64_t Receiver::receive() {
-  if (death_) throw *std::exchange(death_, std::nullopt);
+  tell_of_death();
   if (undecided_) settle();
   for (;;) {
     std::optional<Meeting> meeting;
@@ -83,16 +93,22 @@ std::uint64_t Receiver::receive() {
   } catch (const Error& e) {
     end = e;
   }
-  // The version is good; the next receive() says who has died since.
-  end = agree(end ? std::optional(session_->named(*end)) : end);
-  if (end) end_session(end);
-  if (end && end->code() == ErrorCode::peer_lost) death_ = end;
+  after_version(end);
   return version();
 }
 
 void Receiver::turn() {
-  current_ = other();
   ++turns_;
+  if (targets_.empty()) {
+    current_ = other();
+    return;
+  }
+  const auto bytes = layout_.bytes_of(job_.rank());
+  for (std::size_t b = 0; b < bytes.size(); ++b) {
+    if (bytes[b] > 0) device().copy(targets_[b], buffers_[other()].pointers()[b], bytes[b]);
+  }
+  device().synchronize(device().record(device().current()));
+  versions_[current_] = versions_[other()];
 }
 
 /// Collective over `job_`: some ranks may have turned to a version that others only know to have.

@@ -7,8 +7,9 @@
 //       serve(receiver.pointers());                                    // by buffer of the layout
 //     }
 //
-// Each rank has its buffers twice. A new version is written to the set that is not in use, and all
-// ranks turn to it together when each of them has all of it. So nobody ever sees a part of a
+// Each rank has its buffers twice, or once besides memory of the program. A new version is written
+// to the set that is not in use, and all ranks turn to it together when each of them has all of it:
+// to the other set, or by a copy into the program's memory. So nobody ever sees a part of a
 // version, and whoever dies meanwhile, all ranks have the old version or all have the new one.
 #pragma once
 
@@ -21,27 +22,29 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "../reshard/buffers.h"
 #include "../reshard/layout.h"
-#include "meeting.h"
+#include "job_side.h"
 #include "options.h"
 #include "place.h"
-#include "session.h"
 
 namespace tutti::parallel::weights {
 
 /// Functions are collective over the job unless they say otherwise, and throw tutti::Error. One
-/// thread at a time uses a Receiver, which has a communicator of its own.
-class Receiver {
+/// thread at a time uses a Receiver, which has a communicator of its own. Its end leaves the
+/// senders.
+class Receiver : public JobSide {
  public:
   /// `layout` says what each of the job's ranks wants; it passes check().
   Receiver(Communicator& job, reshard::Layout layout, std::shared_ptr<Place> place,
            WeightsOptions options = {});
-  /// Lets the senders go on without this job.
-  ~Receiver();
-  Receiver(const Receiver&) = delete;
-  Receiver& operator=(const Receiver&) = delete;
+  /// The same with the program's memory as one of the two sets, of WeightsOptions::device, which
+  /// outlives it: `targets`, by buffer of the layout. receive() and resume() change it when all
+  /// ranks have all of the version, and at no other time.
+  Receiver(Communicator& job, reshard::Layout layout, std::shared_ptr<Place> place,
+           std::span<void* const> targets, WeightsOptions options = {});
 
   /// Waits for the next version, and returns its number; pointers() are those of it from then on.
   /// Meets a sending job first if there is none yet, or if it has left. Throws Error(peer_lost) if
@@ -54,36 +57,30 @@ class Receiver {
   std::uint64_t version() const { return versions_[current_]; }
   /// This rank's memory, by buffer of the layout. It stays as it is until the next receive()
   /// returns, or resume(). Not collective.
-  std::span<void* const> pointers() const { return buffers_[current_].pointers(); }
+  std::span<void* const> pointers() const {
+    return targets_.empty() ? buffers_[current_].pointers() : targets_;
+  }
 
   /// Ranks of this job have died. Collective over `job`, those that are left: they go on with the
   /// newest version that one of them has, which all of them have. Returns its number. If there are
   /// as many ranks as the layout has, receive() may follow; fewer use what they have, and make
   /// another Receiver with a layout of their own.
   std::uint64_t resume(Communicator& job);
-  /// Lets the senders go on without this job, which may receive again later.
-  void leave();
 
  private:
-  void end_session(const std::optional<Error>& death);
-  std::optional<Error> agree(const std::optional<Error>& mine);
   static constexpr std::chrono::nanoseconds kEver = std::chrono::hours(24 * 365);
+  void check_targets() const;
   std::optional<Error> take(std::optional<Meeting> meeting);
   void turn();
   std::uint64_t settle();
   std::size_t other() const { return 1 - current_; }
 
-  Communicator job_;
-  const reshard::Layout layout_;
-  const WeightsOptions options_;
-  Meetings meetings_;
+  std::vector<void*> targets_;  // none: the sets take turns
   std::array<reshard::Buffers, 2> buffers_;
   std::array<std::uint64_t, 2> versions_{};  // of each set; 0: not a whole one
   std::size_t current_ = 0;
-  std::uint64_t turns_ = 0;     // of this rank, to another set
-  bool undecided_ = false;      // the other set has a newer version; who else has it, is not known
-  std::optional<Error> death_;  // of which no receive() has told yet
-  std::unique_ptr<Session> session_;
+  std::uint64_t turns_ = 0;  // of this rank, to another set
+  bool undecided_ = false;   // the other set has a newer version; who else has it, is not known
 };
 
 }  // namespace tutti::parallel::weights

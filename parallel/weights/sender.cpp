@@ -6,26 +6,22 @@
 #include <optional>
 #include <utility>
 
-#include "parallel/weights/outcome.h"
-
 namespace tutti::parallel::weights {
 
 Sender::Sender(Communicator& job, reshard::Layout layout, std::shared_ptr<Place> place,
                WeightsOptions options)
-    : job_(job.split(0, job.rank())),
-      layout_(std::move(layout)),
-      options_(options),
-      meetings_(job_, std::move(place), options.meeting) {
-  layout_.check(reshard::Side::from);
-}
+    : JobSide(job, std::move(layout), reshard::Side::from, std::move(place), options) {}
 
-Sender::~Sender() { leave(); }
-
-void Sender::leave() { end_session(std::nullopt); }
-
-void Sender::end_session(const std::optional<Error>& death) {
-  if (session_) session_->end("the sending job has left", death);
-  session_.reset();
+/// A GPU's memory as the host's, from which messages leave.
+std::span<const void* const> Sender::on_host(std::span<const void* const> sources) {
+  if (!device().is_gpu()) return sources;
+  const auto bytes = layout_.bytes_of(job_.rank());
+  if (sources.size() != bytes.size()) return sources;  // which is refused
+  if (staged_.pointers().empty()) staged_ = reshard::Buffers(layout_, job_.rank());
+  for (std::size_t b = 0; b < bytes.size(); ++b) {
+    if (bytes[b] > 0) device().read(staged_.pointers()[b], sources[b], bytes[b]);
+  }
+  return staged_.sources();
 }
 
 /// One version to the job that is there, or that asks; none: no job does.
@@ -39,7 +35,7 @@ std::optional<Error> Sender::try_to_send(std::uint64_t version,
     }
     session_->announce(version, options_.patience);
     const CodedTraffic before = session_->traffic() ? *session_->traffic() : CodedTraffic{};
-    session_->run(sources, {});
+    session_->run(on_host(sources), {});
     end = session_->confirm();
     sent.receivers = session_->receivers();
     if (const CodedTraffic* const now = session_->traffic()) {
@@ -52,21 +48,8 @@ std::optional<Error> Sender::try_to_send(std::uint64_t version,
   }
   error = agree(error);
   if (error) return error;
-  // The version is good; the next send() says who has died since.
-  end = agree(end ? std::optional(session_->named(*end)) : end);
-  if (end) end_session(end);
-  if (end && end->code() == ErrorCode::peer_lost) death_ = end;
+  after_version(end);
   return std::nullopt;
-}
-
-/// As agree_on_outcome(); the receivers hear of a death in this job.
-std::optional<Error> Sender::agree(const std::optional<Error>& mine) {
-  try {
-    return agree_on_outcome(job_, mine, "sending");
-  } catch (const Error& death) {
-    end_session(death);
-    throw;
-  }
 }
 
 Sent Sender::send(std::uint64_t version, std::span<const void* const> sources) {
@@ -74,7 +57,7 @@ Sent Sender::send(std::uint64_t version, std::span<const void* const> sources) {
     throw Error(ErrorCode::invalid_argument,
                 "send(): versions have any number but 0, which stands for none");
   }
-  if (death_) throw *std::exchange(death_, std::nullopt);
+  tell_of_death();
   // Receivers that have left may be back already.
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (!session_) meeting_ = meetings_.answer();

@@ -19,11 +19,11 @@
 #include <optional>
 #include <span>
 
+#include "../reshard/buffers.h"
 #include "../reshard/layout.h"
-#include "meeting.h"
+#include "job_side.h"
 #include "options.h"
 #include "place.h"
-#include "session.h"
 
 namespace tutti::parallel::weights {
 
@@ -35,17 +35,13 @@ struct Sent {
 };
 
 /// Functions are collective over the job, and throw tutti::Error. One thread at a time uses a
-/// Sender, which has a communicator of its own.
-class Sender {
+/// Sender, which has a communicator of its own. Its end leaves the receivers.
+class Sender : public JobSide {
  public:
   /// `layout` says what each of the job's ranks has; it passes check(). The receiving job needs
   /// only tensors that the layout has.
   Sender(Communicator& job, reshard::Layout layout, std::shared_ptr<Place> place,
          WeightsOptions options = {});
-  /// Lets the receivers go on without this job.
-  ~Sender();
-  Sender(const Sender&) = delete;
-  Sender& operator=(const Sender&) = delete;
 
   /// Sends version `version`, any number but 0, and returns when the receiving job has it. Where
   /// none is there, it returns at once. Waits for a receiving job that is there until that calls
@@ -55,22 +51,14 @@ class Sender {
   Sent send(std::uint64_t version, std::span<const void* const> sources);
   /// Whether a receiving job is there, as far as the newest send() knows.
   bool has_receivers() const { return session_ != nullptr; }
-  /// Lets the receivers go on without this job, which may send again later.
-  void leave();
 
  private:
-  void end_session(const std::optional<Error>& death);
-  std::optional<Error> agree(const std::optional<Error>& mine);
+  std::span<const void* const> on_host(std::span<const void* const> sources);
   std::optional<Error> try_to_send(std::uint64_t version, std::span<const void* const> sources,
                                    Sent& sent);
 
-  Communicator job_;
-  const reshard::Layout layout_;
-  const WeightsOptions options_;
-  Meetings meetings_;
   std::optional<Meeting> meeting_;  // of which no session has come yet
-  std::optional<Error> death_;      // of which no send() has told yet
-  std::unique_ptr<Session> session_;
+  reshard::Buffers staged_;         // of sources on a GPU
 };
 
 }  // namespace tutti::parallel::weights

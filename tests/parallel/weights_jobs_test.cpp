@@ -165,6 +165,43 @@ TEST_F(WeightJobs, MayBeOfOtherTypes) {
   EXPECT_FALSE(other) << other->what();
 }
 
+// The program's memory is one of the two sets, and the same at every version.
+TEST_F(WeightJobs, MayReceiveIntoMemoryOfTheProgram) {
+  for (const bool coded : {true, false}) {
+    std::optional<Error> error;
+    std::thread sending([&] {
+      error = run_job(2, "a", [&](Communicator& job) { send(job, 1, 5, options(coded)); });
+    });
+    const auto other = run_job(2, "b", [&](Communicator& job) {
+      const reshard::Layout layout = test::receivers_layout(2, kRows);
+      reshard::Buffers mine(layout, job.rank());
+      Receiver receiver(job, layout, place(), mine.pointers(), options());
+      EXPECT_EQ(receiver.pointers()[0], mine.pointers()[0]);
+      for (std::uint64_t v = 1; v <= 5; ++v) {
+        EXPECT_EQ(test::wrong_elements(layout, job.rank(), mine.pointers(), v - 1), 0U);
+        EXPECT_EQ(receiver.receive(), v);
+        EXPECT_EQ(receiver.version(), v);
+        EXPECT_EQ(test::wrong_elements(layout, job.rank(), mine.pointers(), v), 0U);
+      }
+      EXPECT_EQ(receiver.resume(job), 5U);  // nobody has died: the same
+      EXPECT_EQ(test::wrong_elements(layout, job.rank(), mine.pointers(), 5), 0U);
+    });
+    sending.join();
+    EXPECT_FALSE(error) << error->what();
+    EXPECT_FALSE(other) << other->what();
+  }
+  const auto refused = run_job(2, "b", [&](Communicator& job) {
+    const reshard::Layout layout = test::receivers_layout(2, kRows);
+    reshard::Buffers mine(layout, job.rank());
+    std::vector<void*> targets(mine.pointers().begin(), mine.pointers().end());
+    if (job.rank() == 1) targets[2] = nullptr;
+    Receiver receiver(job, layout, place(), targets, options());
+  });
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code(), ErrorCode::invalid_argument);
+  EXPECT_CONTAINS(*refused, "receiver: w2 is null");
+}
+
 TEST_F(WeightJobs, DoNotWaitForReceiversThatAreNotThere) {
   const auto error = run_job(2, "a", [&](Communicator& job) {
     const reshard::Layout layout = test::senders_layout(2, kRows);
