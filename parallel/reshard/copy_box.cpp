@@ -44,20 +44,27 @@ struct Levels {
 constexpr std::uint64_t kStreamBytes = 2 << 20;
 constexpr std::uint64_t kStreamRun = 1 << 10;
 
+/// Calls run(the first byte in both memories) for what lies below level `depth` - 1.
 template <class Run>
-void each_run(const Levels& levels, std::size_t depth, const std::byte* from, std::byte* to,
-              const Run& run) {
-  if (depth + 1 == levels.count) return run(from, to);
+void each_run(const Levels& levels, std::size_t end, std::size_t depth, const std::byte* from,
+              std::byte* to, const Run& run) {
+  if (depth == end) return run(from, to);
   const Level& level = levels.level[depth];
   for (std::uint64_t i = 0; i < level.count; ++i) {
-    each_run(levels, depth + 1, from + i * level.from, to + i * level.to, run);
+    each_run(levels, end, depth + 1, from + i * level.from, to + i * level.to, run);
   }
+}
+
+/// For each run of neighbours.
+template <class Run>
+void each_run(const Levels& levels, const std::byte* from, std::byte* to, const Run& run) {
+  each_run(levels, levels.count - 1, 0, from, to, run);
 }
 
 /// Elements that lie apart.
 template <std::size_t kBytes>
 void copy_elements(const Levels& levels, const std::byte* from, std::byte* to) {
-  each_run(levels, 0, from, to,
+  each_run(levels, from, to,
            [](const std::byte* source, std::byte* target) { std::memcpy(target, source, kBytes); });
 }
 
@@ -79,14 +86,14 @@ void copy_same_type(const Box& box, const SourcePlace& from, const TargetPlace& 
   }
   if (bytes >= kStreamRun && box.elements() * element >= kStreamBytes) {
     static const Combiner copies(DataType::uint8, ReduceKind::sum);
-    each_run(levels, 0, from.first, to.first, [&](const std::byte* source, std::byte* target) {
+    each_run(levels, from.first, to.first, [&](const std::byte* source, std::byte* target) {
       void* const targets[] = {target};
       const Source sources[] = {{source}};
       copies(targets, sources, bytes, {.stream = 1});
     });
     return;
   }
-  each_run(levels, 0, from.first, to.first,
+  each_run(levels, from.first, to.first,
            [&](const std::byte* source, std::byte* target) { std::memcpy(target, source, bytes); });
 }
 
@@ -97,9 +104,28 @@ void copy_box(const Box& box, const SourcePlace& from, const TargetPlace& to) {
   const Levels levels(box, from, to);
   if (from.type == to.type) return copy_same_type(box, from, to, levels);
   const std::uint64_t count = levels.level[levels.count - 1].count;
-  each_run(levels, 0, from.first, to.first, [&](const std::byte* source, std::byte* target) {
+  each_run(levels, from.first, to.first, [&](const std::byte* source, std::byte* target) {
     convert(source, from.type, target, to.type, count);
   });
+}
+
+void copy_box(Device& device, const Box& box, const SourcePlace& from, const TargetPlace& to) {
+  if (!device.is_gpu()) return copy_box(box, from, to);
+  if (box.empty()) return;
+  const Levels levels(box, from, to);
+  const std::uint64_t count = levels.level[levels.count - 1].count;
+  if (from.type != to.type) {
+    return each_run(levels, from.first, to.first, [&](const std::byte* source, std::byte* target) {
+      device.convert(from.type, source, to.type, target, count);
+    });
+  }
+  const std::uint64_t bytes = count * size_of(from.type);
+  if (levels.count == 1) return device.copy(to.first, from.first, bytes);
+  const Level& rows = levels.level[levels.count - 2];
+  each_run(levels, levels.count - 2, 0, from.first, to.first,
+           [&](const std::byte* source, std::byte* target) {
+             device.copy_rows(target, rows.to, source, rows.from, bytes, rows.count);
+           });
 }
 
 bool is_run(const Box& box, const Strides& strides) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include "parallel/device.h"
 #include "parallel/reshard/box.h"
 
 namespace tutti::parallel::reshard {
@@ -22,6 +23,9 @@ using TargetPlace = PlaceOf<std::byte>;
 
 /// `from` and `to` do not overlap. The types are the same one, or floats.
 void copy_box(const Box& box, const SourcePlace& from, const TargetPlace& to);
+/// The same in memory of `device`. On a GPU it is work on current(): a copy for all runs of the
+/// innermost dimensions, or, where the types differ, a conversion for each run.
+void copy_box(Device& device, const Box& box, const SourcePlace& from, const TargetPlace& to);
 
 /// Whether the box lies in one run, in row-major order.
 bool is_run(const Box& box, const Strides& strides);

@@ -36,6 +36,17 @@ void each_packed(const Layout& from, const Layout& to, const Plan& plan, const M
 TargetPlace writable(const SourcePlace& place) {
   return {const_cast<std::byte*>(place.first), place.strides, place.type};
 }
+/// The place of a message's first move, if all of the message lies there as it travels.
+template <class Byte>
+Byte* run_at(const Layout& from, const Layout& to, const Plan& plan, const Message& message,
+             const PlaceOf<Byte>& place) {
+  const auto moves = plan.moves_of(message);
+  const Move& move = moves.front();
+  const bool is_one = moves.size() == 1 && is_run(move.box, place.strides) &&
+                      place.type == travel_type(from, to, plan, move);
+  return is_one ? place.first : nullptr;
+}
+
 SourcePlace readable(const TargetPlace& place) { return {place.first, place.strides, place.type}; }
 
 }  // namespace
@@ -57,17 +68,29 @@ TargetPlace target_of(const Layout& to, const Move& move, const Memory& memory) 
                            memory.destinations[tensor.pieces[move.target].buffer]));
 }
 
+const std::byte* run_of_source(const Layout& from, const Layout& to, const Plan& plan,
+                               const Message& message, const Memory& memory) {
+  const Move& move = plan.moves_of(message).front();
+  return run_at(from, to, plan, message, source_of(from, to, plan, move, memory));
+}
+
+std::byte* run_of_target(const Layout& from, const Layout& to, const Plan& plan,
+                         const Message& message, const Memory& memory) {
+  const Move& move = plan.moves_of(message).front();
+  return run_at(from, to, plan, message, target_of(to, move, memory));
+}
+
 void pack(const Layout& from, const Layout& to, const Plan& plan, const Message& message,
-          const Memory& memory, std::byte* packed) {
+          const Memory& memory, std::byte* packed, Device& device) {
   each_packed(from, to, plan, message, packed, [&](const Move& move, const TargetPlace& place) {
-    copy_box(move.box, source_of(from, to, plan, move, memory), place);
+    copy_box(device, move.box, source_of(from, to, plan, move, memory), place);
   });
 }
 
 void unpack(const Layout& from, const Layout& to, const Plan& plan, const Message& message,
-            const Memory& memory, const std::byte* packed) {
+            const Memory& memory, const std::byte* packed, Device& device) {
   each_packed(from, to, plan, message, packed, [&](const Move& move, const SourcePlace& place) {
-    copy_box(move.box, place, target_of(to, move, memory));
+    copy_box(device, move.box, place, target_of(to, move, memory));
   });
 }
 
@@ -79,9 +102,10 @@ void pack_present(const Layout& from, const Layout& to, const Plan& plan, const 
 }
 
 void copy(const Layout& from, const Layout& to, const Plan& plan, const Message& message,
-          const Memory& sender, const Memory& receiver) {
+          const Memory& sender, const Memory& receiver, Device& device) {
   for (const Move& move : plan.moves_of(message)) {
-    copy_box(move.box, source_of(from, to, plan, move, sender), target_of(to, move, receiver));
+    copy_box(device, move.box, source_of(from, to, plan, move, sender),
+             target_of(to, move, receiver));
   }
 }
 

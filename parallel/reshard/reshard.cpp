@@ -14,6 +14,7 @@
 #include "parallel/reshard/extent.h"
 #include "parallel/reshard/part.h"
 #include "parallel/reshard/run.h"
+#include "parallel/reshard/run_over_axis.h"
 #include "parallel/reshard/transfer.h"
 #include "parallel/reshard/verify.h"
 
@@ -70,14 +71,21 @@ struct Reshard::Impl {
         to(std::move(its_to)),
         options(std::move(its_options)),
         comm(world.split(0, world.rank())),
-        axis(comm) {
+        own_axis(std::in_place, comm),
+        axis(*own_axis) {
     agree(Agreement(axis), kWhat, lines_of(from, to, options));
     signals = comm.window(kSignalBytes);
     real_hosts = find_hosts(comm, signals);
-    together(Agreement(axis), kWhat, [&] { make(); });
-    part = part_of(plan, comm.rank(), [](int, int) { return false; });
-    from_bytes = from.bytes_of(comm.rank());
-    to_bytes = to.bytes_of(comm.rank());
+    make_together();
+  }
+  Impl(Axis& its_axis, Layout its_from, Layout its_to, ReshardOptions its_options)
+      : from(std::move(its_from)),
+        to(std::move(its_to)),
+        options(std::move(its_options)),
+        axis(its_axis),
+        memory(MemoryPool::Reuse::yes, axis.device()) {
+    agree(Agreement(axis), kWhat, lines_of(from, to, options));
+    make_together();
   }
 
   ~Impl() {
@@ -86,19 +94,45 @@ struct Reshard::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  void make_together() {
+    together(Agreement(axis), kWhat, [&] { make(); });
+    part = part_of(plan, axis.rank(), [](int, int) { return false; });
+    from_bytes = from.bytes_of(axis.rank());
+    to_bytes = to.bytes_of(axis.rank());
+  }
+
   void make() {
     check_options(options);
-    if (from.ranks != comm.size()) {
+    if (from.ranks != axis.size()) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("reshard: the layouts are of {} ranks, and the communicator has {}",
-                              from.ranks, comm.size()));
+                              from.ranks, axis.size()));
     }
     from.check(Side::from);
     to.check(Side::to);
     plan = make_plan(from, to,
                      {options.hosts.empty() ? real_hosts : options.hosts, options.message_bytes,
                       options.host_message_bytes});
+    if (!own_axis) check_axis();
     if (options.prove) require_proof(from, to, plan);
+  }
+
+  /// What a Reshard over an axis cannot do.
+  void check_axis() const {
+    if (options.coder != nullptr || options.timeout.count() > 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  "reshard: over an axis there is no coder, and no timeout of a run");
+    }
+    for (std::size_t t = 0; t < to.tensors.size(); ++t) {
+      const TensorLayout& source = from.tensors[plan.tensors[t]];
+      const TensorLayout& target = to.tensors[t];
+      if (source.type == target.type) continue;
+      if (axis.device().converts(source.type, target.type)) continue;
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("reshard: tensor '{}' becomes {} of {}, and {} has no kernel for that",
+                      target.name, name(target.type), name(source.type), axis.device().name()));
+    }
   }
 
   /// Throws Error(invalid_argument), on all ranks, where a rank lacks a buffer.
@@ -113,30 +147,38 @@ struct Reshard::Impl {
     if (pointers.size() != bytes.size()) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("reshard: rank {} passes {} {} buffers, and the layout has {}",
-                              comm.rank(), pointers.size(), side, bytes.size()),
-                  comm.rank());
+                              axis.rank(), pointers.size(), side, bytes.size()),
+                  axis.rank());
     }
     for (std::size_t b = 0; b < bytes.size(); ++b) {
-      if (bytes[b] == 0 || pointers[b] != nullptr) continue;
+      if (bytes[b] == 0) continue;
+      axis.device().check_memory("reshard", {{.name = layout.buffers[b],
+                                              .memory = pointers[b],
+                                              .count = bytes[b],
+                                              .may_be_null = true}});
+      if (pointers[b] != nullptr) continue;
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("reshard: rank {} passes no memory for the {} buffer '{}', of which "
                               "it holds {} bytes",
-                              comm.rank(), side, layout.buffers[b], bytes[b]),
-                  comm.rank());
+                              axis.rank(), side, layout.buffers[b], bytes[b]),
+                  axis.rank());
     }
   }
 
   void run(const RankPart& its_part, const Memory& own) {
+    if (!own_axis) {
+      return run_over_axis({axis, from, to, plan, options.slots, memory, traffic}, its_part, own);
+    }
     run_part({comm, signals, from, to, plan, options, plan.hosts, slots, coded, traffic}, its_part,
              own, bound);
   }
 
   /// Moves the weights, with this memory or the bound one.
-  void run_on(const std::optional<Memory>& memory) {
+  void run_on(const std::optional<Memory>& own) {
     const std::lock_guard lock(mutex);
-    if (memory) {
-      check_memory(memory->sources, memory->destinations);
-      run(part, *memory);
+    if (own) {
+      check_memory(own->sources, own->destinations);
+      run(part, *own);
     } else {
       run(bound_part, {bound_sources, bound_destinations});
     }
@@ -146,8 +188,11 @@ struct Reshard::Impl {
 
   const Layout from, to;
   const ReshardOptions options;
+  // Of a Reshard over a communicator; empty over an axis.
   Communicator comm;
-  CommunicatorAxis axis;
+  std::optional<CommunicatorAxis> own_axis;
+  Axis& axis;
+  MemoryPool memory;  // the device's, for messages over an axis
   Window signals;
   std::vector<int> real_hosts;
   Plan plan;
@@ -167,6 +212,8 @@ struct Reshard::Impl {
 
 Reshard::Reshard(Communicator& comm, Layout from, Layout to, ReshardOptions options)
     : impl_(std::make_unique<Impl>(comm, std::move(from), std::move(to), std::move(options))) {}
+Reshard::Reshard(Axis& axis, Layout from, Layout to, ReshardOptions options)
+    : impl_(std::make_unique<Impl>(axis, std::move(from), std::move(to), std::move(options))) {}
 Reshard::Reshard(Reshard&&) noexcept = default;
 Reshard& Reshard::operator=(Reshard&&) noexcept = default;
 Reshard::~Reshard() = default;
@@ -183,11 +230,11 @@ void Reshard::bind(Sources sources, Destinations destinations) {
   i.check_memory(sources, destinations);
   i.bound_sources.assign(sources.begin(), sources.end());
   i.bound_destinations.assign(destinations.begin(), destinations.end());
-  if (i.options.map) {
+  if (i.options.map && i.own_axis) {
     i.bound =
         BoundMemory(i.comm, i.from, i.to, {i.bound_sources, i.bound_destinations}, i.real_hosts);
   }
-  i.bound_part = part_of(i.plan, i.comm.rank(),
+  i.bound_part = part_of(i.plan, i.axis.rank(),
                          [&](int receiver, int sender) { return i.bound.reads(receiver, sender); });
   i.is_bound = true;
 }
@@ -225,6 +272,6 @@ Transfer Reshard::start() {
   return Transfer(i.started);
 }
 
-void Reshard::abort(std::string_view reason) { impl_->comm.abort(reason); }
+void Reshard::abort(std::string_view reason) { impl_->axis.abort(reason); }
 
 }  // namespace tutti::parallel::reshard

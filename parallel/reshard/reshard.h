@@ -21,6 +21,10 @@
 // receivers that must never see these keep two sets of buffers, and turn to the new one after
 // run().
 //
+// Memory of a GPU. Made over an axis (axis.h) whose device is a GPU, a Reshard moves memory of that
+// GPU: boxes are packed, unpacked and converted by kernels there, and messages are the axis'. run()
+// waits for all of it.
+//
 // Threading, and time: one thread at a time uses a Reshard. It has a communicator of its own, so
 // the program's is free meanwhile. All ranks make, bind and run it in the same order. Waits end
 // with ReshardOptions::timeout, with the death of a rank (within a second) and with abort(); after
@@ -40,6 +44,10 @@
 
 #include "layout.h"
 #include "plan.h"
+
+namespace tutti::parallel {
+class Axis;
+}
 
 namespace tutti::parallel::reshard {
 
@@ -119,6 +127,11 @@ class Reshard {
   /// layouts that cannot be; Error(mismatch), which names a rank, if ranks have different layouts
   /// or options.
   Reshard(Communicator& comm, Layout from, Layout to, ReshardOptions options = {});
+  /// The same over `axis`, which outlives it, on memory of its device(). All goes in messages of
+  /// the axis, and waits end as its waits do: there is no coder, and no timeout of a run. Ranks
+  /// share a host unless ReshardOptions::hosts says otherwise. Throws Error(invalid_argument), too,
+  /// for types that the device does not convert.
+  Reshard(Axis& axis, Layout from, Layout to, ReshardOptions options = {});
   Reshard(Reshard&&) noexcept;
   Reshard& operator=(Reshard&&) noexcept;
   ~Reshard();

@@ -188,20 +188,6 @@ class PartRun {
 
   // --- Messages ----------------------------------------------------------------------------------
 
-  /// Where a message lies in one run, so that it needs no slot; null: it does not. `place_of(move)`
-  /// is this rank's place of a move.
-  template <class PlaceOfMove>
-  auto in_place(const PartEntry& e, const PlaceOfMove& place_of) const {
-    const auto moves = c_.plan.moves_of(message(e));
-    const Move& move = moves.front();
-    auto place = place_of(move);
-    if (moves.size() > 1 || is_coded(e.peer) || !is_run(move.box, place.strides) ||
-        place.type != travel_type(c_.from, c_.to, c_.plan, move)) {
-      place.first = nullptr;
-    }
-    return place.first;
-  }
-
   bool send_next() {
     if (sent_ == part_.sends.size() || sending_.size() >= index(c_.options.slots)) return false;
     const PartEntry& e = part_.sends[sent_];
@@ -209,8 +195,8 @@ class PartRun {
     ++sent_;
     Under under{&e};
     const Message& m = message(e);
-    const std::byte* data = in_place(
-        e, [&](const Move& move) { return source_of(c_.from, c_.to, c_.plan, move, own_); });
+    const std::byte* data =
+        is_coded(e.peer) ? nullptr : run_of_source(c_.from, c_.to, c_.plan, m, own_);
     if (data == nullptr) {
       under.slot = c_.slots.take(c_.plan.most_bytes);
       pack(c_.from, c_.to, c_.plan, m, own_, under.slot);
@@ -263,7 +249,7 @@ class PartRun {
       under.future = start_message(false, &under.length, sizeof under.length, e.peer);
       return true;
     }
-    std::byte* data = in_place(e, [&](const Move& move) { return target_of(c_.to, move, own_); });
+    std::byte* data = run_of_target(c_.from, c_.to, c_.plan, m, own_);
     if (data == nullptr) data = under.slot = c_.slots.take(c_.plan.most_bytes);
     under.future = start_message(false, data, m.bytes, e.peer);
     return true;

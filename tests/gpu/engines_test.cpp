@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -16,6 +17,8 @@
 #include "comm/impl.h"
 #include "core/error.h"
 #include "parallel/gpu.h"
+#include "parallel/memory_pool.h"
+#include "parallel/reshard/reshard.h"
 #include "tests/gpu/engines_gpu.h"
 #include "tests/parallel/gpu_model.h"
 #include "tests/support/thread_ranks.h"
@@ -134,6 +137,51 @@ TEST_P(GpuTraining, Messages) {
   if (GetParam() == 1) return;  // it has nobody to send to
   expect_as_on_the_host(
       [](Program& program, Axis& axis, std::size_t) { return pass_messages(program, axis); }, 0);
+}
+
+/// Rows of all ranks become columns, of the last rank first. Some messages, of several boxes.
+Result columns_of_rows(Program& program, Axis& axis) {
+  constexpr std::uint64_t kRows = 96, kColumns = 48;
+  std::vector<int> all, reversed;
+  for (int r = 0; r < axis.size(); ++r) {
+    all.push_back(r);
+    reversed.insert(reversed.begin(), r);
+  }
+  reshard::Layout from(axis.size()), to(axis.size());
+  for (const char* const name : {"a", "b"}) {
+    const reshard::Tensor tensor{name, DataType::float32, {kRows, kColumns}};
+    add_sharded(from, tensor, {{axis.size()}, {reshard::shard(0)}, all});
+    add_sharded(to, tensor, {{axis.size()}, {reshard::shard(1)}, reversed});
+  }
+  Device& device = program.device();
+  MemoryPool pool(MemoryPool::Reuse::no, device);
+  std::vector<Buffer> memory;
+  std::vector<const void*> sources;
+  std::vector<void*> targets;
+  Result values(kRows * kColumns / static_cast<std::size_t>(axis.size()));
+  const std::size_t bytes = values.size() * sizeof(float);
+  for (int t = 0; t < 2; ++t) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(i + values.size() * static_cast<std::size_t>(axis.rank())) +
+                  1e5f * static_cast<float>(t);
+    }
+    sources.push_back(memory.emplace_back(pool.zeros(bytes)).data());
+    device.copy(memory.back().data(), values.data(), bytes);
+    targets.push_back(memory.emplace_back(pool.zeros(bytes)).data());
+  }
+  reshard::Reshard weights(axis, from, to, {.host_message_bytes = 4096});
+  weights.run(sources, targets);
+  Result result;
+  for (void* const target : targets) {
+    device.read(values.data(), target, bytes);
+    result.insert(result.end(), values.begin(), values.end());
+  }
+  return result;
+}
+
+TEST_P(GpuTraining, Reshard) {
+  expect_as_on_the_host(
+      [](Program& program, Axis& axis, std::size_t) { return columns_of_rows(program, axis); }, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuTraining, ::testing::Values(1, 2, 4));
