@@ -6,6 +6,7 @@ set(TUTTI_ENGINE_HEADERS
   parallel/checkpoint/checkpoint.h
   parallel/checkpoint/engine.h
   parallel/checkpoint/part.h
+  parallel/coded_axis.h
   parallel/data/sampler.h
   parallel/data_parallel/buckets.h
   parallel/data_parallel/data_parallel.h
