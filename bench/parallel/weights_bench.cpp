@@ -5,7 +5,8 @@
 // The first half of the ranks sends MIB (64) of bfloat16 to the other half, version after version:
 // as they are, and as the jobs choose after they have measured their link, in turn. FOLDER is where
 // the jobs meet. bench/weights.py runs it on hosts with links of a given rate. Prints medians of
-// the turns, and the median and the quartiles of the ratios: above 1 coding is faster. The time of
+// the turns, and the median and the quartiles of the ratios: above 1 coding is faster; and the time
+// of all versions, with those by which the jobs learn, as a part of that of plain ones. The time of
 // a version is that from the moment in which all ranks are ready to the one in which the last
 // receiver has it. Receivers compare what they have by both ways.
 //
@@ -102,11 +103,13 @@ class Bench {
     Side coded(job_, layout_, sends_, fmt::format("{}/coded{}", folder_, cases_), ways);
     ++cases_;
     std::vector<double> times[2], ratios;
+    double all[2] = {};
     for (int turn = -6; turn < turns; ++turn) {
       if (sends_) next(values());
       double both[2];
       for (const int way : turn % 2 == 0 ? std::array{0, 1} : std::array{1, 0}) {
         both[way] = seconds(way == 0 ? plain : coded);
+        if (turn > -6) all[way] += both[way];  // in the first one the jobs meet
         if (way == 0) continue;
         part_ = sent_.plain == 0
                     ? 1
@@ -119,9 +122,9 @@ class Bench {
     }
     if (world_.rank() != 0) return;
     std::ranges::sort(ratios);
-    fmt::print("| {} | {:.1f} | {:.1f} | {:.2f} | {:.2f} to {:.2f} | {:.3f} |\n", what,
+    fmt::print("| {} | {:.1f} | {:.1f} | {:.2f} | {:.2f} to {:.2f} | {:.3f} | {:.3f} |\n", what,
                median(times[0]) * 1e3, median(times[1]) * 1e3, median(ratios),
-               ratios[ratios.size() / 4], ratios[3 * ratios.size() / 4], part_);
+               ratios[ratios.size() / 4], ratios[3 * ratios.size() / 4], all[1] / all[0], part_);
     std::fflush(stdout);
   }
 
@@ -199,8 +202,8 @@ int main(int argc, char** argv) {
   };
   if (world.rank() == 0) {
     fmt::print(
-        "| {} MiB | plain, ms | coded, ms | ratio | quartiles | bytes "
-        "|\n|---|---|---|---|---|---|\n",
+        "| {} MiB | plain, ms | coded, ms | ratio | quartiles | all, coded / plain | bytes "
+        "|\n|---|---|---|---|---|---|---|\n",
         mib);
   }
   bench.measure("normal", {.changes = false}, turns, all_normal);

@@ -41,14 +41,20 @@ def model_of(mib):
     return tensors
 
 
-def whole(number, shape, turn):
-    """The bits of tensor `number`, other ones in each turn."""
-    n = shape[0] * shape[1]
-    return ((torch.arange(n, dtype=torch.int32) * 40503 + number * 977 + turn * 131) >> 3).to(torch.int16).view(shape)
-
-
 def cut(tensor, dimension, rank, parts):
     return tensor.chunk(parts, dimension)[rank]
+
+
+def bits(number, shape, dimension, rank, parts, turn):
+    """The bits of a part of tensor `number`, other ones in each turn. Only that part is computed."""
+    index = [torch.arange(n, dtype=torch.int32) for n in shape]
+    index[dimension] = cut(index[dimension], 0, rank, parts)
+    place = index[0][:, None] * shape[1] + index[1][None, :]
+    return place.mul_(40503).add_(number * 977 + turn * 131).bitwise_right_shift_(3).to(torch.int16)
+
+
+def part_shape(shape, dimension, rank, parts):
+    return cut(torch.empty(shape, device="meta"), dimension, rank, parts).shape
 
 
 def measure(rank, folder, options, pipe):
@@ -66,7 +72,7 @@ def measure(rank, folder, options, pipe):
     servers = DeviceMesh("cpu", flat[:half])  # all ranks make it
     serves = rank < half
 
-    source = [torch.empty(cut(whole(0, shape, 0), 0, rank, ranks).shape, dtype=torch.bfloat16) for _, shape, _ in tensors]
+    source = [torch.empty(part_shape(shape, 0, rank, ranks), dtype=torch.bfloat16) for _, shape, _ in tensors]
     state = {
         name: DTensor.from_local(local, meshes["tutti", "flat"], [Shard(0)], run_check=False)
         for (name, _, _), local in zip(tensors, source)
@@ -74,7 +80,7 @@ def measure(rank, folder, options, pipe):
     target = {}
     if serves:
         for name, shape, d in tensors:
-            local = torch.empty(cut(torch.empty(shape, device="meta"), d, rank, half).shape, dtype=torch.bfloat16)
+            local = torch.empty(part_shape(shape, d, rank, half), dtype=torch.bfloat16)
             target[name] = DTensor.from_local(local, servers, [Shard(d)], run_check=False)
     begin = time.perf_counter()
     weights = tutti.Reshard(tutti.torch.communicator(), state, target)
@@ -110,14 +116,14 @@ def measure(rank, folder, options, pipe):
         order = list(ways) if turn % 2 else list(ways)[::-1]
         for way, name in enumerate(order):
             for number, (local, (_, shape, _)) in enumerate(zip(source, tensors)):
-                local.view(torch.int16).copy_(cut(whole(number, shape, turn * 8 + way), 0, rank, ranks))
+                local.view(torch.int16).copy_(bits(number, shape, 0, rank, ranks, turn * 8 + way))
             dist.barrier()
             begin = time.perf_counter()
             got, part, parts = ways[name]()
             took = torch.tensor([time.perf_counter() - begin])
             dist.all_reduce(took, dist.ReduceOp.MAX)
             for number, (local, (_, shape, d)) in enumerate(zip(got, tensors)):
-                right = cut(whole(number, shape, turn * 8 + way), d, part, parts)
+                right = bits(number, shape, d, part, parts, turn * 8 + way)
                 assert torch.equal(local.view(torch.int16), right), (name, number)
             if turn:  # the first one warms up
                 times[name].append(took.item() * 1e3)

@@ -41,7 +41,7 @@ class Session {
   /// The number of the version that rank 0 of the sending job passes. It says, too, whether the
   /// version goes coded. `patience`: how long the others wait for it; 0: without limit.
   std::uint64_t announce(std::uint64_t version, std::chrono::nanoseconds patience);
-  /// `present`: on a receiver, where it has the version before.
+  /// `present`: on a receiver, where it has the version before; none: in the destinations.
   void run(std::span<const void* const> sources, std::span<void* const> destinations,
            std::span<void* const> present = {});
   /// Returns when all ranks of both jobs have the version, or have sent it; throws if one of them
@@ -83,7 +83,7 @@ class Session {
 /// once. Not known: the plan has no message from this rank to another host. Takes three megabytes
 /// and some for each rank that sends.
 Pace measure_link(Communicator& comm, const reshard::Plan& plan, int senders);
-/// What this machine takes to look for changes in a byte.
-Pace measure_search();
+/// What this machine takes to code a byte of a version of which 2 % have changed, and to decode it.
+Pace measure_coder();
 
 }  // namespace tutti::parallel::weights

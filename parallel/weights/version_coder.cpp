@@ -25,10 +25,6 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == kMessageHeader);
 
-std::uint64_t checksum_of(std::span<const std::byte> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
-
 BlockCoder& coder_of(std::map<DataType, std::unique_ptr<BlockCoder>>& coders, DataType type) {
   auto& coder = coders[type];
   if (!coder) coder = std::make_unique<BlockCoder>(type);
@@ -57,6 +53,10 @@ void for_each_block(const Runs& runs, const Body& body) {
 }
 
 }  // namespace
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
 
 void VersionCoder::use(const reshard::Plan& plan, const reshard::Layout& from,
                        const reshard::Layout& to) {

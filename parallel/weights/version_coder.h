@@ -23,6 +23,9 @@
 
 namespace tutti::parallel::weights {
 
+/// Of a message's elements.
+std::uint64_t checksum_of(std::span<const std::byte> bytes);
+
 /// What the coder of a rank has sent.
 struct CodedTraffic {
   std::uint64_t plain = 0;                          // bytes of the elements
