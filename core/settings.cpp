@@ -201,39 +201,6 @@ constexpr std::array kSettings{
             "0", "2147483647"},
 };
 
-std::string_view type_name(SettingType type) {
-  switch (type) {
-    case SettingType::text:
-      return "text";
-    case SettingType::integer:
-      return "integer";
-    case SettingType::bytes:
-      return "bytes";
-    case SettingType::seconds:
-      return "seconds";
-    case SettingType::boolean:
-      return "boolean";
-  }
-  return "?";
-}
-
-std::string_view expectation(SettingType type) {
-  switch (type) {
-    case SettingType::text:
-      return "text";
-    case SettingType::integer:
-      return "a whole number";
-    case SettingType::bytes:
-      return "a number of bytes, such as 4096, 64K, 1.5M or 2GiB";
-    case SettingType::seconds:
-      return "a time in seconds, such as 30 or 0.5, or in milliseconds, such as 100ms; at most a "
-             "century";
-    case SettingType::boolean:
-      return "1 or 0 (also true, false, yes, no, on, off)";
-  }
-  return "?";
-}
-
 const Setting& find(std::string_view name, SettingType type) {
   for (const Setting& setting : kSettings) {
     if (setting.name == name && setting.type == type) return setting;
@@ -300,12 +267,6 @@ std::optional<bool> boolean_from(std::string_view text) {
   return std::nullopt;
 }
 
-/// "from 2 to 4096", "at least 0"; "" without limits.
-std::string range_of(const Setting& s) {
-  if (!s.most.empty()) return fmt::format("from {} to {}", s.least, s.most);
-  return s.least.empty() ? "" : fmt::format("at least {}", s.least);
-}
-
 template <class T, class Parse>
 bool allows(const Setting& s, T value, Parse parse) {
   const auto limit = [&](std::string_view text) { return static_cast<T>(*parse(text)); };
@@ -346,6 +307,44 @@ const Setting& find_number(std::string_view name) {
 }
 
 }  // namespace
+
+std::string_view type_name(SettingType type) {
+  switch (type) {
+    case SettingType::text:
+      return "text";
+    case SettingType::integer:
+      return "integer";
+    case SettingType::bytes:
+      return "bytes";
+    case SettingType::seconds:
+      return "seconds";
+    case SettingType::boolean:
+      return "boolean";
+  }
+  return "?";
+}
+
+std::string_view expectation(SettingType type) {
+  switch (type) {
+    case SettingType::text:
+      return "text";
+    case SettingType::integer:
+      return "a whole number";
+    case SettingType::bytes:
+      return "a number of bytes, such as 4096, 64K, 1.5M or 2GiB";
+    case SettingType::seconds:
+      return "a time in seconds, such as 30 or 0.5, or in milliseconds, such as 100ms; at most a "
+             "century";
+    case SettingType::boolean:
+      return "1 or 0 (also true, false, yes, no, on, off)";
+  }
+  return "?";
+}
+
+std::string range_of(const Setting& s) {
+  if (!s.most.empty()) return fmt::format("from {} to {}", s.least, s.most);
+  return s.least.empty() ? "" : fmt::format("at least {}", s.least);
+}
 
 std::span<const Setting> settings() { return kSettings; }
 
@@ -394,33 +393,6 @@ std::size_t parse_bytes(std::string_view text) {
                                                          expectation(SettingType::bytes)));
   }
   return *bytes;
-}
-
-std::string settings_markdown() {
-  std::string page =
-      "# Settings\n\n"
-      "Every environment variable that Tutti reads as a setting. This page is generated from the\n"
-      "table in `core/settings.cpp` by `tutti settings --markdown`.\n";
-  for (const Setting& setting : kSettings) {
-    if (!setting.section.empty()) {
-      fmt::format_to(std::back_inserter(page),
-                     "\n## {}\n\n| variable | type | range | default | meaning |\n"
-                     "|---|---|---|---|---|\n",
-                     setting.section);
-    }
-    const std::string value =
-        setting.default_value.empty() ? "(empty)" : fmt::format("`{}`", setting.default_value);
-    fmt::format_to(std::back_inserter(page), "| `{}` | {} | {} | {} | {} |\n", setting.name,
-                   type_name(setting.type), range_of(setting), value, setting.meaning);
-  }
-  page +=
-      "\n## How values are written\n\n"
-      "A value out of its range is refused; the default is allowed wherever it lies.\n\n";
-  for (const SettingType type :
-       {SettingType::integer, SettingType::bytes, SettingType::seconds, SettingType::boolean}) {
-    fmt::format_to(std::back_inserter(page), "- {}: {}\n", type_name(type), expectation(type));
-  }
-  return page;
 }
 
 }  // namespace tutti

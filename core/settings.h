@@ -26,6 +26,11 @@ struct Setting {
 };
 
 std::span<const Setting> settings();
+std::string_view type_name(SettingType type);
+/// How a value of this type is written: "a whole number".
+std::string_view expectation(SettingType type);
+/// "from 2 to 4096", "at least 0"; "" without limits.
+std::string range_of(const Setting& setting);
 
 /// The value of setting `name` from the environment, or its default. A value that does not parse,
 /// or is out of its range, throws Error(invalid_argument), which names the variable, the value and
@@ -45,8 +50,5 @@ void check_setting(std::string_view name, std::string_view what, std::chrono::na
 
 /// "64K" -> 65536, "1.5K" -> 1536; for command-line programs too. Throws Error(invalid_argument).
 std::size_t parse_bytes(std::string_view text);
-
-/// docs/settings.md, whole.
-std::string settings_markdown();
 
 }  // namespace tutti

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/settings.h"
+#include "core/settings_page.h"
 #include "tests/support/variable.h"
 
 namespace tutti {

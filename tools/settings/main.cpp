@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/settings.h"
+#include "core/settings_page.h"
 #include "tools/command_line/command.h"
 
 namespace tutti {
