@@ -112,6 +112,9 @@ bool has_switch(const GpuModel& m) {
          m.name.find("SXM2") == m.name.npos;
 }
 
+/// Up to four GH200 on a module: each two are joined by six links.
+bool is_quad(const GpuModel& m, int count) { return m.name == "GH200" && count <= 4; }
+
 /// Links between two of `count` GPUs that no switch joins.
 int links_between(const GpuModel& m, int count, bool bridged, int a, int b) {
   if (m.links == 0 || a == b) return 0;
@@ -123,6 +126,7 @@ int links_between(const GpuModel& m, int count, bool bridged, int a, int b) {
   if (m.name == "H200 NVL") {  // bridges for two, and for four
     return a / 4 == b / 4 ? m.links / (std::min(count, 4) - 1) : 0;
   }
+  if (is_quad(m, count)) return 6;
   if (m.vendor == 0x10de) return bridged && (a ^ b) == 1 ? m.links : 0;
   if (m.links == 8) return wired(kModules, a, b);
   if (count - 1 <= m.links) return m.links / (count - 1);
@@ -186,6 +190,7 @@ std::string machine_xml(const GpuModel& model, int count, int ports, double port
                         bool bridged) {
   const bool amd = model.vendor == 0x1002;
   const int processors = count > 1 ? 2 : 1;
+  const bool switched = has_switch(model) && count > 1 && !is_quad(model, count);
   const std::string speed = fmt::format("{:g} GT/s PCIe", model.pci_speed);
   const auto bus = [](int gpu) {
     return fmt::format("0000:{:02x}:{:02x}.0", gpu / 16 + 1, gpu % 16);
@@ -210,12 +215,12 @@ std::string machine_xml(const GpuModel& model, int count, int ports, double port
           amd ? fmt::format("sm=\"94\" gcn=\"gfx{}\" arch=\"1\"", model.gcn)
               : fmt::format("sm=\"{}\"", model.sm),
           gpu);
-      if (has_switch(model) && count > 1) {
+      if (switched) {
         xml += fmt::format(
             "          <nvlink target=\"fffffff:ff:ff.0\" count=\"{}\" tclass=\"0x068000\"/>\n",
             model.links);
       }
-      for (int peer = 0; peer < count && !has_switch(model); ++peer) {
+      for (int peer = 0; peer < count && !switched; ++peer) {
         const int links = links_between(model, count, bridged, gpu, peer);
         if (links == 0) continue;
         xml +=

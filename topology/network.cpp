@@ -20,8 +20,9 @@ constexpr std::array kKinds{
     NetworkKind{"ib", 0, 0.92, "NCCL's graph/tuning.cc (latency); efficiency assumed, as EFA's"},
     NetworkKind{"roce", 12, 0.82, "published nccl-tests of GPU clouds with ConnectX-7"},
     NetworkKind{"efa", 15, 0.9, "published nccl-tests of p5 and p5en"},
-    NetworkKind{"tcpxo", 32, 0.95, "Google's GPUDirect-TCPXO: published nccl-tests of A3 Mega"},
-    NetworkKind{"tcpx", 400, 0.6, "Google's GPUDirect-TCPX: published nccl-tests of A3 High"},
+    NetworkKind{"slingshot", 3, 0.92, "published nccl-tests of Alps (GH200, libfabric)"},
+    NetworkKind{"tcpxo", 48, 0.95, "Google's GPUDirect-TCPXO: published nccl-tests of A3 Mega"},
+    NetworkKind{"tcpx", 320, 0.6, "Google's GPUDirect-TCPX: published nccl-tests of A3 High"},
     NetworkKind{"tcp", 100, 0.55, "NCCL's socket transport between virtual machines, one stream"},
 };
 
@@ -49,6 +50,8 @@ constexpr std::array kNames{
     NetworkName{"ndv2", "1x100G ib"},
     NetworkName{"ndv4", "8x200G ib"},
     NetworkName{"ndv5", "8x400G ib"},
+    NetworkName{"slingshot", "slingshot 200G"},
+    NetworkName{"cxi", "slingshot 200G"},
     NetworkName{"rdma", "roce"},
     NetworkName{"1nic", "1x400G"},
     NetworkName{"infiniband", "ib"},
@@ -116,7 +119,8 @@ void parse_word(std::string_view word, Network& network) {
     network.oversubscription = positive(word, o, 1e3, "a ratio, as oversubscription=2");
   } else if (!parse_ports(word, network)) {
     refuse(word,
-           "one of ib, roce, efa, tcpxo, tcpx, tcp, sharp, 8x400G, leaf=32, oversubscription=2, "
+           "one of ib, roce, efa, slingshot, tcpxo, tcpx, tcp, sharp, 8x400G, leaf=32, "
+           "oversubscription=2, "
            "latency=5us, efficiency=0.9, nor the name of a cloud's machine (p5, a3mega, ndv5)");
   }
 }

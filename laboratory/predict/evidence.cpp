@@ -27,10 +27,10 @@ std::size_t range_of(double bytes) {
 }  // namespace
 
 std::string_view name(CallKind kind) {
-  constexpr std::array<std::string_view, 11> kNames{
-      "one_switch",   "one_links",     "one_host",      "one_all_to_all",
-      "several_sums", "several_rings", "several_alone", "several_all_to_all",
-      "one_sends",    "several_sends", "unmeasured"};
+  constexpr std::array<std::string_view, 12> kNames{
+      "one_switch",   "one_links",     "one_host",       "one_all_to_all",
+      "several_sums", "several_rings", "several_alone",  "several_all_to_all",
+      "one_sends",    "several_sends", "several_unlike", "unmeasured"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -45,17 +45,24 @@ CallKind kind_of(const cluster::Cluster& c, Collective collective, const Predict
   if (collective == Collective::all_to_all) {
     return one ? CallKind::one_all_to_all : CallKind::several_all_to_all;
   }
+  const std::string& network = c.network().kind;
+  if (!one && (network.starts_with("tcp") || network == "slingshot")) {
+    return CallKind::several_unlike;
+  }
   if (one && p.algorithm == nullptr) return CallKind::one_switch;
   if (one) return links ? CallKind::one_links : CallKind::one_host;
   if (c.ranks_of_a_host() == 1) return CallKind::several_alone;
-  return collective == Collective::all_reduce ? CallKind::several_sums : CallKind::several_rings;
+  const bool ring = p.algorithm != nullptr && p.algorithm->follows_order;
+  return ring ? CallKind::several_rings : CallKind::several_sums;
 }
 
-double measured_bytes(const cluster::Cluster& c, CallKind kind, double bytes) {
-  constexpr double kMeasuredRanks = 16;
+double measured_bytes(const cluster::Cluster& c, const Prediction& p, CallKind kind, double bytes) {
+  constexpr double kMeasuredRanks = 16, kMeasuredGpus = 8;
   const bool several = kind == CallKind::several_sums || kind == CallKind::several_rings ||
-                       kind == CallKind::several_all_to_all;
-  return several ? bytes * kMeasuredRanks / c.ranks() : bytes;
+                       kind == CallKind::several_all_to_all || kind == CallKind::several_unlike;
+  if (!several || c.ranks_of_a_host() == 1) return bytes;
+  const bool trees = p.algorithm == nullptr || p.algorithm->name == "hierarchical_tree";
+  return bytes * (trees ? kMeasuredGpus / c.ranks_of_a_host() : kMeasuredRanks / c.ranks());
 }
 
 double ramp(CallKind kind, double bytes) {

@@ -21,21 +21,23 @@ enum class CallKind : std::uint8_t {
   one_links,       // ... links of the GPUs' own
   one_host,        // ... PCI, and memory of the host
   one_all_to_all,  // ... messages to all peers
-  several_sums,    // all_reduce of several hosts with several GPUs
-  several_rings,   // what else such hosts do around rings
+  several_sums,    // several hosts with several GPUs: by trees, and switches that reduce
+  several_rings,   // ... around rings
   several_alone,   // hosts with one GPU
   several_all_to_all,
-  one_sends,      // each rank to the next one, over links
-  several_sends,  // ... of which some are of another host
-  unmeasured,     // nothing was measured of it
+  one_sends,       // each rank to the next one, over links
+  several_sends,   // ... of which some are of another host
+  several_unlike,  // over networks that differ most, TCP in all its forms and Slingshot
+  unmeasured,      // nothing was measured of it
 };
 std::string_view name(CallKind kind);
 
 CallKind kind_of(const cluster::Cluster& c, Collective collective, const Prediction& p);
 
-/// The size of a call of the measured machines' that has as many bytes for each rank: hosts with
-/// several GPUs had 16 of them, all together.
-double measured_bytes(const cluster::Cluster& c, CallKind kind, double bytes);
+/// The size of a call of the measured machines' that has messages as large. Two hosts had eight
+/// GPUs each: a ring has a share of the data for each rank, and trees and switches have one for
+/// each GPU of a host.
+double measured_bytes(const cluster::Cluster& c, const Prediction& p, CallKind kind, double bytes);
 
 /// The time that such calls take, divided by the simulated one. 1 for `unmeasured`. By
 /// measured_bytes(), here and below.

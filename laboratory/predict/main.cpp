@@ -98,13 +98,12 @@ Predicted predicted(const Arguments& a, const ClusterArguments& machine, const N
   const GpuConstants constants = of_generation(constants_of(machine), nccl, s.host);
   Cluster c(s.host, s.hosts, s.network, constants, s.gpus);
   Predicted p{std::move(s), std::move(c), {}, lines_of(a, log), log};
-  p.call.nccl = nccl;
   p.call.collective = collective;
-  p.call.algorithm = a.algorithm;
+  if (log != nullptr) p.call = call_of(*log, p.cluster, collective, p.setup.said);
+  p.call.nccl = nccl;
+  if (!a.algorithm.empty()) p.call.algorithm = a.algorithm;
   p.call.copy_engines = a.copy_engines;
-  p.call.gpus_of_thread = a.gpus_of_thread > 0 ? a.gpus_of_thread
-                          : log != nullptr     ? log->gpus_of_thread
-                                               : 1;
+  if (a.gpus_of_thread > 0) p.call.gpus_of_thread = a.gpus_of_thread;
   for (std::size_t i = 0; i < p.lines.size(); ++i) {
     Line& line = p.lines[i];
     show_progress(fmt::format("{}size {} of {}", title, i + 1, p.lines.size()));
@@ -121,7 +120,7 @@ void print_csv(const Arguments& a, const Predicted& p) {
   for (const Line& l : p.lines) {
     const CallKind kind =
         a.ours ? CallKind::unmeasured : kind_of(p.cluster, p.call.collective, l.predicted);
-    const double like = measured_bytes(p.cluster, kind, l.bytes);
+    const double like = measured_bytes(p.cluster, l.predicted, kind, l.bytes);
     const Band band = band_of(kind, like);
     fmt::print("{:.0f},{:.3f},{},{},{},{:.0f},{:.4f},{:.3f},{:.3f}\n", l.bytes, l.predicted.us(),
                protocol_of(l.predicted), l.measured ? fmt::format("{}", l.measured->us) : "",
@@ -276,10 +275,11 @@ void define(CLI::App& command) {
   command.add_option("-g,--gpus", a->gpus, "GPUs of each host that are used [all]")
       ->check(CLI::Range(1, 100'000'000));
   command
-      .add_option("-N,--network", a->network,
-                  "Between hosts: a kind (ib, roce, efa, tcpxo, tcpx, tcp) or a cloud's machine "
-                  "(p5, a3mega), ports (8x400G), leaf=32 oversubscription=2 sharp latency=5us "
-                  "efficiency=0.9")
+      .add_option(
+          "-N,--network", a->network,
+          "Between hosts: a kind (ib, roce, efa, slingshot, tcpxo, tcpx, tcp) or a cloud's machine "
+          "(p5, a3mega), ports (8x400G), leaf=32 oversubscription=2 sharp latency=5us "
+          "efficiency=0.9")
       ->type_name("TEXT");
   command.add_option("-b,--min", a->min, "The first size")
       ->type_name("BYTES")

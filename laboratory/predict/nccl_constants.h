@@ -14,7 +14,8 @@ namespace tutti {
 
 struct NcclConstants {
   double kernel_hopper = 1.1, kernel_blackwell = 1.6;
-  double net_peer = 1.1;  // us
+  double net_peer = 1.1;       // us
+  double launch_hopper = 1.7;  // us
 };
 
 std::span<const Constant<NcclConstants>> nccl_constants();

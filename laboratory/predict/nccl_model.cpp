@@ -45,14 +45,12 @@ constexpr NcclPlan kRing{"ring"}, kBruck{"bruck"}, kChain{"chain", kMostSlices},
     kTree{"tree", kMostTiles, true}, kTreeOfHosts{"hierarchical_tree", kMostTiles, true},
     kNeighbours{"neighbours", 1, false, true}, kDirect{"direct", 1, false, true, true};
 
-/// As one of these does it, or as it stands, in tiles.
+/// As NCCL does it, or what NCCL does not have as it stands, in tiles.
 NcclPlan plan_named(std::string_view name) {
-  NcclPlan plan{name};
   for (const NcclPlan& known : {kRing, kBruck, kChain, kTree, kTreeOfHosts, kNeighbours, kDirect}) {
-    if (known.name == name) plan = known;
+    if (known.name == name) return known;
   }
-  plan.most_tiles = std::max(plan.most_tiles, kMostTiles);
-  return plan;
+  return {name, kMostTiles};
 }
 
 const Algorithm& algorithm_named(Collective collective, std::string_view wanted) {
@@ -115,8 +113,9 @@ double time_in_switches(const Cluster& c, double bytes) {
   if (c.hosts() == 1) return us + inside;
   const bool sums = c.network().sums;
   const double rounds = sums ? 1 : std::ceil(std::log2(c.hosts()));
-  // A host in two trees takes from two children, gives to a parent, and the same back.
-  const double times = sums || c.hosts() == 2 ? 1 : 2.0 * (c.hosts() - 1) / c.hosts();
+  // Half of the data takes one tree and half the other (NCCL's graph/trees.cc). A host has three
+  // neighbours in the one, and from four hosts on one of them has one in the other as well.
+  const double times = sums || c.hosts() == 2 ? 1 : c.hosts() == 3 ? 1.5 : 2;
   const double across = bytes * times / (c.port_bandwidth() * 1000);
   us += 2 * rounds * (k.switch_net + c.network().latency);
   return us + std::max(inside, across);
@@ -124,6 +123,7 @@ double time_in_switches(const Cluster& c, double bytes) {
 
 void add_switches(const Cluster& c, const NcclCall& call, std::vector<Prediction>& all) {
   if (call.collective != Collective::all_reduce || c.switch_bandwidth() <= 0) return;
+  if (!call.switches && call.algorithm != kSwitch) return;
   Prediction& p = all.emplace_back();
   p.possible = true;
   p.ns = 1000 * time_in_switches(c, call.bytes);
@@ -169,11 +169,11 @@ Prediction by_copy_engines(const Cluster& c, const NcclCall& call) {
   return p;
 }
 
-/// How many tiles are tried: powers of 4, and the most that there can be, so that a call is never
-/// slower than one of twice the size, which has twice as many.
-std::vector<int> tiles_of(double bytes, int most) {
+/// How many tiles are tried: powers of `by`, and the most that there can be, so that a call is
+/// never slower than one of twice the size, which has twice as many.
+std::vector<int> tiles_of(double bytes, int most, int by) {
   std::vector<int> all{1};
-  for (int tiles = 4; tiles <= most && bytes / tiles >= kLeastTile; tiles *= 4) {
+  for (int tiles = by; tiles <= most && bytes / tiles >= kLeastTile; tiles *= by) {
     all.push_back(tiles);
   }
   const int last = 2 * all.back();
@@ -213,8 +213,8 @@ double of_trees(const Cluster& c, const NcclPlan& plan, GpuProtocol p) {
   return us;
 }
 
-/// A plan on a cluster, to be timed. All steps of a ring are alike, so that each host more takes as
-/// much more time: of many hosts, two smaller rings say how much.
+/// A plan on a cluster, to be timed. All steps of a ring are alike: of many hosts, a smaller ring
+/// says how long each lap around a host takes, and what the first ones take besides.
 class TimedPlan {
  public:
   TimedPlan(const Cluster& c, const NcclPlan& plan, const Algorithm& algorithm,
@@ -222,20 +222,33 @@ class TimedPlan {
       : c_(c), plan_(plan), parts_(c, algorithm, orders) {
     const topology::Network& n = c.network();
     const bool alike = n.leaf == 0 || n.leaf >= c.hosts() || n.oversubscription <= 1;
-    if (plan.name != kRing.name || c.hosts() < kManyHosts || !alike) return;
-    chunks_ = algorithm.collective == Collective::all_reduce;
-    for (const int hosts : kFewHosts) smaller_.emplace_back(c.with_hosts(hosts), algorithm, orders);
+    const bool many = c.hosts() >= kManyHosts && c.ranks_of_a_host() > 1;
+    if (plan.name != kRing.name || !many || !alike) return;
+    rounds_ = algorithm.collective == Collective::all_reduce ? 2 : 1;
+    smaller_.emplace(c.with_hosts(kFewHosts), algorithm, orders);
+    for (int r = 0; r < smaller_->c.ranks(); ++r) ring_.push_back(smaller_->parts(r));
+  }
+
+  /// Whether so many ranks are simulated that it takes seconds.
+  bool is_long() const { return !smaller_ && c_.ranks() >= kManyRanks; }
+  /// us that no protocol is faster than, where that is worth a look.
+  double least(double block) const {
+    if (!is_long()) return 0;
+    return least_time(
+        c_, [&](int rank) { return parts_(rank); }, block);
   }
 
   double us(double block, GpuProtocol p, int tiles) const {
-    if (smaller_.empty()) return us(c_, parts_, block, p, tiles);
-    const auto of = [&](const Smaller& s) {
-      // Steps that move as much: of an all_reduce a rank's share of the block.
-      const double part = chunks_ ? static_cast<double>(s.c.ranks()) / c_.ranks() : 1;
-      return us(s.c, s.parts, block * part, p, tiles);
-    };
-    const double few = of(smaller_[0]), more = of(smaller_[1]);
-    return few + (more - few) * (c_.hosts() - kFewHosts[0]) / (kFewHosts[1] - kFewHosts[0]);
+    if (!smaller_) {
+      return time_of(
+          c_, [&](int rank) { return parts_(rank); }, block, p, tiles, plan_.peers);
+    }
+    // Messages as large: of an all_reduce, a rank's share of the block.
+    if (rounds_ == 2) block *= static_cast<double>(smaller_->c.ranks()) / c_.ranks();
+    const int laps = rounds_ * c_.hosts();
+    const double few = laps_us(kFirstLaps, block, p, tiles);
+    const double more = laps_us(kFirstLaps + 1, block, p, tiles);
+    return few + (more - few) * (laps - kFirstLaps);
   }
 
  private:
@@ -245,18 +258,27 @@ class TimedPlan {
     Smaller(Cluster cluster, const Algorithm& algorithm, const Orders& orders)
         : c(std::move(cluster)), parts(c, algorithm, orders) {}
   };
-  double us(const Cluster& c, const Parts& parts, double block, GpuProtocol p, int tiles) const {
+  /// Of a ring that ends so many laps after its begin, but for the messages that its last lap
+  /// lacks: one of each round.
+  double laps_us(int laps, double block, GpuProtocol p, int tiles) const {
+    const auto steps = static_cast<std::size_t>(laps * c_.ranks_of_a_host() - rounds_);
     return time_of(
-        c, [&](int rank) { return parts(rank); }, block, p, tiles, plan_.peers);
+        smaller_->c,
+        [&](int rank) {
+          RankPlan part = ring_[static_cast<std::size_t>(rank)];
+          for (auto& lane : part.lanes) lane.resize(std::min(lane.size(), steps));
+          return part;
+        },
+        block, p, tiles);
   }
 
-  static constexpr int kManyHosts = 8;
-  static constexpr std::array kFewHosts{3, 5};
+  static constexpr int kManyHosts = 8, kFewHosts = 3, kFirstLaps = 2, kManyRanks = 256;
   const Cluster& c_;
   const NcclPlan& plan_;
   const Parts parts_;
-  std::vector<Smaller> smaller_;
-  bool chunks_ = false;
+  std::optional<Smaller> smaller_;
+  std::vector<RankPlan> ring_;  // of the smaller cluster
+  int rounds_ = 1;
 };
 
 std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
@@ -264,6 +286,8 @@ std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
   auto plans = plans_of(c, call.collective);
   if (!call.algorithm.empty() && call.algorithm != kSwitch) plans = {plan_named(call.algorithm)};
   if (call.algorithm == kSwitch) plans.clear();
+  const bool any = call.algorithm.empty() && !call.protocol;
+  if (any || call.algorithm == kSwitch) add_switches(c, call, all);
   for (const NcclPlan& plan : plans) {
     Prediction best;
     best.algorithm = &algorithm_named(call.collective, plan.name);
@@ -272,13 +296,19 @@ std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
     const TimedPlan timed(c, plan, *best.algorithm, best.orders);
     const double block = block_of(call.collective, call.bytes, c.ranks());
     double chosen = std::numeric_limits<double>::infinity();
+    const double least = timed.least(block);
+    const auto known_best = std::ranges::min_element(all, {}, &Prediction::ns);
     for (const GpuProtocol p : kGpuProtocols) {
       // NCCL knows no LL128 for sends and receives, which messages to all peers are, too.
       const bool known = p != GpuProtocol::ll128 || !plan.sends;
       const bool asked = !call.protocol || *call.protocol == p;
       if (!c.possible(p) || !known || !asked) continue;
+      // What cannot be the fastest is not simulated.
+      const double at_least = least / c.constants().data(p) + c.constants().call(p);
+      if (least > 0 && known_best != all.end() && at_least >= known_best->us()) continue;
       double before = std::numeric_limits<double>::infinity();
-      const std::vector<int> counts = tiles_of(call.bytes, plan.most_tiles);
+      const std::vector<int> counts =
+          tiles_of(call.bytes, plan.most_tiles, timed.is_long() ? 16 : 4);
       for (std::size_t i = 0; i < counts.size(); ++i) {
         const int tiles = counts[i];
         // NCCL knows nothing of turns when it chooses its protocol.
@@ -294,7 +324,7 @@ std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
         best.tiles = static_cast<std::size_t>(tiles);
       }
     }
-    if (!std::isfinite(chosen)) continue;  // the protocol that is asked for does not go there
+    if (!std::isfinite(chosen)) continue;  // it is slower, or the protocol does not go there
     const double turn = turns(c, *best.algorithm, best.protocol);
     best.ns =
         1000 * (turn == 1 ? chosen
@@ -303,8 +333,6 @@ std::vector<Prediction> by_kernels(const Cluster& c, const NcclCall& call) {
     best.ns += 1000 * of_peers(c, call, plan);
     all.push_back(best);
   }
-  const bool any = call.algorithm.empty() && !call.protocol;
-  if (any || call.algorithm == kSwitch) add_switches(c, call, all);
   if (all.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 call.protocol
@@ -324,7 +352,7 @@ std::vector<Prediction> predict_nccl(const Cluster& c, const NcclCall& call) {
   std::ranges::stable_sort(all, {}, &Prediction::ns);
   for (Prediction& p : all) {
     const CallKind kind = kind_of(c, call.collective, p);
-    p.ns *= ramp(kind, measured_bytes(c, kind, call.bytes));
+    p.ns *= ramp(kind, measured_bytes(c, p, kind, call.bytes));
   }
   return all;
 }

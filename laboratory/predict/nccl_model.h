@@ -22,6 +22,7 @@ struct NcclCall {
   int gpus_of_thread = 1;                 // nccl-tests' -g: launched one after the other
   std::string algorithm{};                // only this one; empty: the fastest
   std::optional<GpuProtocol> protocol{};  // only this one
+  bool switches = true;                   // may reduce, if they can
   bool copy_engines = false;
   NcclConstants nccl{};
 };

@@ -298,6 +298,40 @@ TEST(NcclLog, BelievesNcclOverNames) {
   EXPECT_EQ(d.choices[1].protocol, "ll");
 }
 
+TEST(NcclLog, ReadsWhatNcclIsToldInCommandsAndByItself) {
+  const std::string row = "  1048576  262144  float  sum  -1  100.0 10.49 19.66  0\n";
+  const auto told = [&](const std::string& line) { return parsed(line + "\n" + row).debug; };
+  const NcclDebug d = told(
+      "mpirun -np 16 -x NCCL_IB_HCA==mlx5_0:1,mlx5_1:1,mlx5_3 -x NCCL_ALGO=Ring "
+      "-x NCCL_IB_GID_INDEX=3 ./all_reduce_perf -b 8");
+  EXPECT_EQ(d.listed_ports, 3);
+  EXPECT_EQ(d.algorithm, "ring");
+  EXPECT_EQ(d.address_kind, "roce");
+  EXPECT_EQ(d.network, "");
+  EXPECT_EQ(told("export NCCL_IB_GID_INDEX=0").address_kind, "ib");
+  EXPECT_EQ(told("export NCCL_IB_HCA=mlx5").listed_ports, 0);
+  EXPECT_EQ(told("export NCCL_IB_HCA=^mlx5_8").listed_ports, 0);
+  EXPECT_EQ(told("FI_PROVIDER=efa NCCL_PROTO=Simple all_gather_perf").network, "efa");
+  EXPECT_EQ(told("FI_PROVIDER=efa NCCL_PROTO=Simple all_gather_perf").protocol, "simple");
+  EXPECT_EQ(told("export FI_CXI_RX_MATCH_MODE=hybrid").network, "slingshot");
+  EXPECT_EQ(told("h:1:1 [0] NCCL INFO NCCL_ALGO set by environment to TREE.").algorithm, "tree");
+  EXPECT_FALSE(told("h:1:1 [0] NCCL INFO NCCL_NVLS_ENABLE set by environment to 0.").switches);
+  // What somebody suggests is not what was run.
+  EXPECT_EQ(told("Then try NCCL_ALGO=Ring once more.").algorithm, "");
+  // Of two runs each has its own.
+  const auto two = parse_nccl_logs(
+      "export NCCL_ALGO=RING\n" + row + "export NCCL_ALGO=TREE\n# nThread 1 nGpus 1\n" + row,
+      "text");
+  ASSERT_EQ(two.size(), 2U);
+  EXPECT_EQ(two[0].debug.algorithm, "ring");
+  EXPECT_EQ(two[1].debug.algorithm, "tree");
+  // Libfabric's provider says whether it is Amazon's or HPE's.
+  const NcclDebug cxi = told(
+      "h:1:1 [0] NCCL INFO NET/OFI Selected provider is cxi, fabric is cxi (found 4 nics)\n"
+      "h:1:1 [0] NCCL INFO Using network AWS Libfabric");
+  EXPECT_EQ(cxi.network, "slingshot");
+}
+
 TEST(NcclLog, CountsHostsOfAnNvlinkDomainAsOne) {
   std::string lines;
   for (int rank = 0; rank < 8; ++rank) {

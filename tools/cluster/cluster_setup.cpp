@@ -59,6 +59,13 @@ std::string network_of(const NcclLog& log, std::vector<std::string>& guessed) {
     named.pop_back();
     if (log.hosts > 1) guessed.push_back(fmt::format("network {}, by the log's name", named));
   }
+  if (said.empty() && named.empty() && !log.debug.address_kind.empty()) {
+    if (log.hosts > 1) {
+      guessed.push_back(
+          fmt::format("network {}, by NCCL_IB_GID_INDEX (--network)", log.debug.address_kind));
+    }
+    return log.debug.address_kind;
+  }
   // Of two kinds the last counts.
   return said.empty() || named.empty() ? named + said : named + " " + said;
 }
@@ -145,18 +152,23 @@ std::vector<std::string> guessed_of(const NcclLog& log, const ClusterArguments& 
 }
 
 /// Fills in what the user does not say of the network: a port's rate, or how many there are. The
-/// ports of the topology count first, and then those that are sold with such GPUs.
-void complete_network(ClusterSetup& s, bool described) {
+/// ports of the topology count first, and then those that are sold with such GPUs, as many as
+/// NCCL_IB_HCA lists.
+void complete_network(ClusterSetup& s, bool described, int listed) {
+  const int each = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
   const int known = static_cast<int>(topology::data_ports(s.host, 0).size());
   if (s.network.rate == 0 && described && (known == 0 || are_ports_assumed(s.host))) {
+    if (s.network.ports == 0) s.network.ports = listed;
     const auto& gpu = s.host.node(s.host.gpus().front());
-    s.network.rate = usual_port(topology::find_gpu_model(gpu.model));
-    s.guessed.push_back(
-        fmt::format("ports of {:g}G, as machines with such GPUs have (--network)", s.network.rate));
+    // Where a GPU has several ports, they are as fast as one.
+    s.network.rate =
+        usual_port(topology::find_gpu_model(gpu.model)) * each / std::max(each, s.network.ports);
+    s.guessed.push_back(fmt::format(
+        "ports of {:g}G, as nothing says which and machines with such GPUs have them (--network)",
+        s.network.rate));
   }
   if (s.network.rate > 0 && s.network.ports == 0) {
-    const int gpus = s.gpus > 0 ? s.gpus : static_cast<int>(s.host.gpus().size());
-    s.network.ports = known > 0 ? known : gpus;
+    s.network.ports = known > 0 ? known : each;
     s.guessed.push_back(counted(s.network.ports, "port") +
                         (known > 0 ? ", as the topology has" : ", one for each GPU") +
                         " (--network)");
@@ -258,7 +270,8 @@ ClusterSetup set_up(const ClusterArguments& a, const NcclLog* log) {
     if (c.find('.') < c.find('=')) topology::override_kind(s.network, c);
   }
   if (s.hosts > 1) {
-    complete_network(s, a.topology.empty() || !a.machine.empty());
+    complete_network(s, a.topology.empty() || !a.machine.empty(),
+                     log == nullptr ? 0 : log->debug.listed_ports);
     s.said += fmt::format("; {} hosts, network {}", s.hosts, s.network.kind);
     if (s.network.rate > 0) {
       s.said += fmt::format(" {}x{:g}G", std::max(s.network.ports, 1), s.network.rate);

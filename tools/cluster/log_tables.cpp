@@ -231,7 +231,8 @@ bool are_one_table(const NcclLog& a, const NcclLog& b) {
   const auto same = [](int x, int y) { return x == y || x == 0 || y == 0; };
   const bool alike = a.unpredicted == b.unpredicted && same(a.ranks, b.ranks) &&
                      same(a.hosts, b.hosts) && a.gpu == b.gpu &&
-                     a.gpus_of_thread == b.gpus_of_thread;
+                     a.debug.algorithm == b.debug.algorithm &&
+                     a.debug.protocol == b.debug.protocol && a.gpus_of_thread == b.gpus_of_thread;
   if (!alike) return false;
   const LogRow &first = a.rows.front(), &other = b.rows.front();
   const bool unclear =

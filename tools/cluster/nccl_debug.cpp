@@ -9,6 +9,7 @@
 
 #include "core/number.h"
 #include "tools/cluster/log_words.h"
+#include "tools/cluster/nccl_settings.h"
 
 namespace tutti {
 namespace {
@@ -40,12 +41,13 @@ std::string_view word_after(std::string_view line, std::string_view before) {
 
 /// By the words of plugins and of NCCL's own transports; what is more special comes first.
 std::string_view network_said(std::string_view line) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kWords{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kWords{
       {{"FasTrak", "tcpxo"},
        {"TCPXO", "tcpxo"},
        {"GPUDirectTCPX", "tcpx"},
+       {"rovider is cxi", "slingshot"},
        {"Libfabric", "efa"},
-       {"provider is efa", "efa"},
+       {"rovider is efa", "efa"},
        {"NET/AWS", "efa"},
        {"gIB", "roce"},
        {"/RoCE", "roce"},
@@ -93,7 +95,9 @@ void read_network(std::string_view line, NcclDebug& d) {
   const std::string_view used = line.substr(std::min(line.find("Using"), line.size()));
   if (kind == "roce" && count(used, "/IB") > count(used, "/RoCE")) kind = "ib";
   // Of Ethernet's ports "/RoCE" tells, and "network IB" comes later.
-  const bool known = d.network == "roce" && kind == "ib";
+  bool known = d.network == "roce" && kind == "ib";
+  // Both come by libfabric, and the provider tells them apart.
+  known = known || (d.network == "slingshot" && kind == "efa");
   if (!kind.empty() && !known) d.network = kind;
   if (has(line, "NET/IB") || has(line, "NET/Socket") || has(line, "NET/OFI")) read_ports(line, d);
   if (has(line, "SHARP") && has(line, "COLL/") && !has(line, "not")) d.sums = true;
@@ -171,6 +175,7 @@ bool read_nccl_debug(std::string_view line, NcclDebug& debug) {
   if (has(line, " Bytes -> Algo ")) read_choice(line, debug);
   if (has(line, "opCount")) read_call(line, debug);
   read_network(line, debug);
+  read_said_setting(words_of(line), debug);
   return true;
 }
 

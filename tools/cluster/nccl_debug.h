@@ -22,14 +22,18 @@ struct NcclDebug {
 
   bool any = false;  // there is a line of NCCL's
   int ranks = 0, hosts = 0;
-  int clique = 0;              // ranks of a domain of NVLink over several hosts (MNNVL)
-  double nvlink = 0;           // GB/s of a way by NVLink, as its search counts it
-  std::string network;         // a kind, as --network names it
-  std::vector<double> ports;   // Gbit/s of each; 0: not said
-  bool sums = false;           // switches of the network reduce (SHARP)
-  int direct = 0, staged = 0;  // channels between hosts, with GPUDirect RDMA and without
-  int peer = 0, memory = 0;    // ... inside of a host: from GPU to GPU, and through its memory
-  int channels = 0;            // for collectives
+  int clique = 0;                   // ranks of a domain of NVLink over several hosts (MNNVL)
+  double nvlink = 0;                // GB/s of a way by NVLink, as its search counts it
+  std::string network;              // a kind, as --network names it
+  std::string address_kind;         // the kind that NCCL_IB_GID_INDEX fits
+  std::vector<double> ports;        // Gbit/s of each; 0: not said
+  bool sums = false;                // switches of the network reduce (SHARP)
+  int direct = 0, staged = 0;       // channels between hosts, with GPUDirect RDMA and without
+  int peer = 0, memory = 0;         // ... inside of a host: from GPU to GPU, and through its memory
+  int channels = 0;                 // for collectives
+  int listed_ports = 0;             // that NCCL_IB_HCA names; 0: it does not
+  std::string algorithm, protocol;  // that NCCL is told to take, in small letters; "": its choice
+  bool switches = true;             // may reduce: NCCL_NVLS_ENABLE is not 0
   std::optional<Collective> collective;  // that was called
   std::vector<Choice> choices;           // one for each size
 

@@ -8,6 +8,7 @@
 #include "core/number.h"
 #include "tools/cluster/log_tables.h"
 #include "tools/cluster/log_words.h"
+#include "tools/cluster/nccl_settings.h"
 #include "topology/source.h"
 
 namespace tutti {
@@ -27,6 +28,9 @@ class Parser {
     const auto row = row_in(words);
     if (!row) {
       if (!debug && text.find("_perf") != text.npos) named(words);
+      if (NcclDebug said; !debug && read_command(text, said)) {
+        read_command(text, next_run().debug);
+      }
       for (std::size_t at = 0; at < words.size() && at <= kMostPrefix; ++at) {
         const bool comment = words[at].starts_with('#') || (at == 0 && words[at] == "Rank");
         if (!comment) continue;

@@ -93,7 +93,7 @@ double predicted(const Cluster& c, Collective collective, double bytes, bool cop
   call.copy_engines = copy_engines;
   const Prediction p = predict_nccl(c, call).front();
   const CallKind kind = kind_of(c, collective, p);
-  return p.us() / ramp(kind, measured_bytes(c, kind, bytes));
+  return p.us() / ramp(kind, measured_bytes(c, p, kind, bytes));
 }
 
 TEST(ClusterPrediction, LargerCallsTakeNoLess) {
