@@ -1,7 +1,7 @@
 // The simulator's program:
 //
-//     simulator [--module FILE] --seeds FIRST COUNT     the histories of so many seeds
-//     simulator [--module FILE] --seed N [--story] [--shorten]
+//     simulate [--module FILE] --seeds FIRST COUNT     the histories of so many seeds
+//     simulate [--module FILE] --seed N [--story] [--shorten]
 //
 // It prints the seeds whose histories break an invariant, and ends with 1 if there are any. --story
 // tells what happens; --shorten first leaves out what the break does not need. --finds: it ends
@@ -95,8 +95,8 @@ int main(int argc, char** argv) {
     const Arguments a = arguments_of(argc, argv);
     if (a.count == 0) {
       std::fprintf(stderr,
-                   "usage: simulator [--module FILE] --seeds FIRST COUNT [--finds]\n"
-                   "       simulator [--module FILE] --seed N [--story] [--shorten]\n");
+                   "usage: simulate [--module FILE] --seeds FIRST COUNT [--finds]\n"
+                   "       simulate [--module FILE] --seed N [--story] [--shorten]\n");
       return 2;
     }
     // One place for all threads' memory, taken in large pieces.
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
     const std::vector<Module> modules = load_modules(a.module);
     return a.is_one ? one(a, modules) : many(a, modules);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "simulator: %s\n", e.what());
+    std::fprintf(stderr, "simulate: %s\n", e.what());
     return 2;
   }
 }

@@ -177,14 +177,8 @@ class Rank {
         }
         return true;
       }
-      case Step::Kind::split: {
-        Communicator part = comm_.split(comm_.rank() % 2, comm_.rank());
-        std::uint32_t one = 1, all = 0;
-        part.all_reduce(&one, &all, 1, DataType::uint32);
-        const std::uint32_t expected =
-            static_cast<std::uint32_t>(comm_.size() + 1 - comm_.rank() % 2) / 2;
-        return check(all, expected, 0);
-      }
+      case Step::Kind::split:
+        return use_part();
       case Step::Kind::window:
         return use_window();
       case Step::Kind::bad_window:
@@ -194,6 +188,19 @@ class Rank {
       if (!check(out[i], sum(i), i)) return false;
     }
     return true;
+  }
+
+  /// Even and odd ranks make communicators of their own, and count themselves there.
+  bool use_part() {
+    const int color = comm_.rank() % 2;
+    Communicator part = comm_.split(color, comm_.rank());
+    std::uint32_t one = 1, all = 0;
+    try {
+      part.all_reduce(&one, &all, 1, DataType::uint32);
+    } catch (const Error& e) {  // which names a rank of the part
+      throw Error(e.code(), e.what(), e.rank() < 0 ? -1 : 2 * e.rank() + color);
+    }
+    return check(all, static_cast<std::uint32_t>(comm_.size() + 1 - color) / 2, 0);
   }
 
   /// Puts a number to the right, and waits for that of the left. Before that a callback tries to

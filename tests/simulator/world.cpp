@@ -229,6 +229,7 @@ World::End World::run(bool (*is_over)(), Time limit, std::uint64_t steps) {
       events_.pop();
       event.happen(event.what, event.number);
     }
+    if (is_over()) break;
     Fiber* next = nullptr;
     std::size_t may = runnable_.size();
     while (may > 0 && next == nullptr) {
