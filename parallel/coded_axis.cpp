@@ -29,6 +29,8 @@ constexpr std::size_t kLeastPiece = std::size_t{128} << 10;
 constexpr std::size_t kAllPieces = std::size_t{16} << 20;
 constexpr std::size_t kHeader = 16;   // of a piece: how long the next one is, and its own form
 constexpr std::size_t kRound = 4096;  // lengths on the way, so that calls repeat
+// Of pieces in their order, two travel, and two more are coded; one that has come is decoded.
+constexpr std::size_t kCoded = 4, kCome = 3;
 enum class PieceForm : std::uint64_t { plain = 0, planes = 1 };
 /// Coding is to gain so much in a measurement.
 constexpr double kGain = 1.05;
@@ -59,8 +61,8 @@ struct CodedAxis::Stage {
   const std::size_t piece, most;  // bytes, as they are and on the way
   weights::PlaneCoder coder;
   std::vector<std::byte> memory;  // of the coder
-  std::array<std::vector<std::byte>, 3> coded;
-  std::array<std::vector<std::byte>, 2> come;  // of all ranks that send
+  std::array<std::vector<std::byte>, kCoded> coded;
+  std::array<std::vector<std::byte>, kCome> come;  // of all ranks that send
   Coded sum;
 };
 
@@ -209,10 +211,8 @@ void CodedAxis::work() {
       } else {
         future = comm_.start(next->kept.call());
       }
-    } catch (const std::exception& e) {
+    } catch (...) {
       error = std::current_exception();
-      if (next->is_coded)
-        comm_.abort(fmt::format("rank {} failed in a coded call: {}", rank(), e.what()));
     }
     next->begun(std::move(future), std::move(error));
     lock.lock();
@@ -237,45 +237,51 @@ class CodedAxis::Pieces {
   }
 
   void run() {
-    // A piece says how long the next is, so that one is coded before: two before the one that
-    // travels.
     encode(0);
     encode(1);
-    std::uint64_t first = own_ != nullptr ? coded_length_[0] : 0;
-    comm_.all_reduce(&first, &first, 1, DataType::uint64, ReduceKind::max);
-    std::size_t length = checked(first);
+    std::array<std::uint64_t, 2> first{own_ != nullptr ? coded_length_[0] : 0,
+                                       own_ != nullptr ? coded_length_[1] : 0};
+    comm_.all_reduce(first.data(), first.data(), first.size(), DataType::uint64, ReduceKind::max);
+    encode(2);
+    start(0, checked(first[0]));
+    if (count_ > 1) length_[1] = checked(first[1]);
     for (std::size_t k = 0; k < count_; ++k) {
-      Future travels = start(k, length);
-      try {
-        encode(k + 2);
-        if (k > 0) decode(k - 1);
-      } catch (...) {
-        comm_.abort("a coded call has failed");
-        quietly(travels);
-        throw;
-      }
-      travels.wait();
+      // A piece follows at once: its length has come with the one before last.
+      encode(k + 3);
+      if (k + 1 < count_) start(k + 1, length_[(k + 1) % kCome]);
+      if (k > 0) decode(k - 1);
+      travelling_.front().wait();
+      travelling_.pop_front();
       std::uint64_t next = 0;
       for (std::size_t s = 0; s < sources_.size(); ++s) next = std::max(next, word(come(k, s), 0));
-      if (k + 1 < count_) length = checked(next);
+      if (k + 2 < count_) length_[(k + 2) % kCome] = checked(next);
     }
     decode(count_ - 1);
     copy_own();
   }
 
- private:
-  static void quietly(Future& future) {
-    try {
-      future.wait();
-    } catch (const Error&) {  // of the call, which is thrown already
+  /// After an error: no memory is given up that a call under way may use.
+  void end() noexcept {
+    for (Future& future : travelling_) {
+      try {
+        future.wait();
+      } catch (const Error&) {  // of the call, which is thrown already
+      }
     }
   }
+
+ private:
   std::size_t plain_bytes(std::size_t k) const {
     return std::min(stage_.piece, bytes_ - k * stage_.piece);
   }
+  /// Where piece `k` of a rank's part belongs.
+  std::byte* place_of(int rank, std::size_t k) const {
+    const std::size_t part = gathers_ ? static_cast<std::size_t>(rank) * bytes_ : 0;
+    return static_cast<std::byte*>(call_.out) + part + k * stage_.piece;
+  }
   /// Piece `k` of a source, as it has come.
   const std::byte* come(std::size_t k, std::size_t source) const {
-    return stage_.come[k % 2].data() + source * length_[k % 2];
+    return stage_.come[k % kCome].data() + source * length_[k % kCome];
   }
 
   /// A length on the way; all ranks take the same.
@@ -290,7 +296,7 @@ class CodedAxis::Pieces {
   void encode(std::size_t k) {
     if (own_ == nullptr || k >= count_) return;
     const std::span<const std::byte> plain(own_ + k * stage_.piece, plain_bytes(k));
-    std::byte* const to = stage_.coded[k % 3].data();
+    std::byte* const to = stage_.coded[k % kCoded].data();
     auto form = PieceForm::plain;
     std::span<const std::byte> content = plain;
     stage_.memory.clear();
@@ -301,38 +307,37 @@ class CodedAxis::Pieces {
     }
     set_word(to, 1, static_cast<std::uint64_t>(form) << 32 | content.size());
     std::memcpy(to + kHeader, content.data(), content.size());
-    coded_length_[k % 3] = rounded(kHeader + content.size());
+    coded_length_[k % kCoded] = rounded(kHeader + content.size());
     stage_.sum.plain += plain.size();
     stage_.sum.coded += kHeader + content.size();
   }
 
-  Future start(std::size_t k, std::size_t length) {
-    length_[k % 2] = length;
+  void start(std::size_t k, std::size_t length) {
+    length_[k % kCome] = length;
     Call call;
     call.collective = call_.collective;
     call.root = call_.root;
     call.label = call_.label;
     call.timeout = call_.timeout;
     call.count = length;
-    call.in = call.out = stage_.come[k % 2].data();
+    call.in = call.out = stage_.come[k % kCome].data();
     if (own_ != nullptr) {
-      std::byte* const own = stage_.coded[k % 3].data();
-      set_word(own, 0, k + 1 < count_ ? coded_length_[(k + 1) % 3] : 0);
+      std::byte* const own = stage_.coded[k % kCoded].data();
+      set_word(own, 0, k + 2 < count_ ? coded_length_[(k + 2) % kCoded] : 0);
       call.in = own;
     }
-    return comm_.start(call);
+    travelling_.push_back(comm_.start(call));
   }
 
   void decode(std::size_t k) {
     for (std::size_t s = 0; s < sources_.size(); ++s) {
       if (sources_[s] == comm_.rank()) continue;
       const std::byte* const from = come(k, s);
-      std::byte* const out = static_cast<std::byte*>(call_.out) + (gathers_ ? s * bytes_ : 0);
-      const std::span<std::byte> to(out + k * stage_.piece, plain_bytes(k));
+      const std::span<std::byte> to(place_of(sources_[s], k), plain_bytes(k));
       const std::uint64_t said = word(from, 1);
       const auto form = static_cast<PieceForm>(said >> 32);
       const std::size_t size = said & 0xffff'ffff;
-      const bool fits = size <= length_[k % 2] - kHeader;
+      const bool fits = size <= length_[k % kCome] - kHeader;
       if (fits && form == PieceForm::planes) {
         stage_.coder.decode(call_.type, {from + kHeader, size}, to);
       } else if (form == PieceForm::plain && fits && size == to.size()) {
@@ -349,8 +354,7 @@ class CodedAxis::Pieces {
 
   void copy_own() const {
     if (own_ == nullptr) return;
-    const std::size_t at = gathers_ ? static_cast<std::size_t>(comm_.rank()) * bytes_ : 0;
-    std::byte* const out = static_cast<std::byte*>(call_.out) + at;
+    std::byte* const out = place_of(comm_.rank(), 0);
     if (out != own_) std::memcpy(out, own_, bytes_);
   }
 
@@ -361,13 +365,21 @@ class CodedAxis::Pieces {
   const bool gathers_;
   const std::byte* own_ = nullptr;  // what this rank sends
   std::vector<int> sources_;        // ranks that send
-  std::array<std::size_t, 3> coded_length_{};
-  std::array<std::size_t, 2> length_{};  // on the way
+  std::array<std::size_t, kCoded> coded_length_{};
+  std::array<std::size_t, kCome> length_{};  // on the way
+  std::deque<Future> travelling_;
 };
 
 void CodedAxis::run_coded(const Call& call) {
   if (stage_ == nullptr) stage_ = std::make_unique<Stage>(size());
-  Pieces(comm_, call, *stage_).run();
+  Pieces pieces(comm_, call, *stage_);
+  try {
+    pieces.run();
+  } catch (const std::exception& e) {
+    comm_.abort(fmt::format("rank {} failed in a coded call: {}", rank(), e.what()));
+    pieces.end();
+    throw;
+  }
   const std::lock_guard lock(mutex_);
   coded_ = stage_->sum;
 }

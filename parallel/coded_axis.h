@@ -5,9 +5,9 @@
 //     CodedAxis axis(comm);                               // in place of CommunicatorAxis
 //     ShardedDataParallel model(units, Policy::fsdp(), {.shard = &axis});
 //
-// Such a call is cut into pieces: while one travels, the next is coded and the one before decoded,
+// Such a call is cut into pieces: while two travel, the next is coded and the one before decoded,
 // by a thread of the axis. What a piece takes is the most that one of the ranks sends; each piece
-// says how long the next one is. All other calls go as they are.
+// says how long the next but one is. All other calls go as they are.
 //
 // Coding pays where the link is slower than the coder, 0.5 GB/s and core. The axis measures both
 // ways when it is made, unless Options say what to do. A piece that is no shorter when it is coded

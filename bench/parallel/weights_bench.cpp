@@ -104,6 +104,7 @@ class Bench {
     ++cases_;
     std::vector<double> times[2], ratios;
     double all[2] = {};
+    int coded_versions = 0;
     for (int turn = -6; turn < turns; ++turn) {
       if (sends_) next(values());
       double both[2];
@@ -111,6 +112,7 @@ class Bench {
         both[way] = seconds(way == 0 ? plain : coded);
         if (turn > -6) all[way] += both[way];  // in the first one the jobs meet
         if (way == 0) continue;
+        coded_versions += sent_.coded > 0 ? 1 : 0;
         part_ = sent_.plain == 0
                     ? 1
                     : static_cast<double>(sent_.coded) / static_cast<double>(sent_.plain);
@@ -122,9 +124,10 @@ class Bench {
     }
     if (world_.rank() != 0) return;
     std::ranges::sort(ratios);
-    fmt::print("| {} | {:.1f} | {:.1f} | {:.2f} | {:.2f} to {:.2f} | {:.3f} | {:.3f} |\n", what,
-               median(times[0]) * 1e3, median(times[1]) * 1e3, median(ratios),
-               ratios[ratios.size() / 4], ratios[3 * ratios.size() / 4], all[1] / all[0], part_);
+    fmt::print(
+        "| {} | {:.1f} | {:.1f} | {:.2f} | {:.2f} to {:.2f} | {:.3f} | {} of {} | {:.3f} |\n", what,
+        median(times[0]) * 1e3, median(times[1]) * 1e3, median(ratios), ratios[ratios.size() / 4],
+        ratios[3 * ratios.size() / 4], all[1] / all[0], coded_versions, turns + 6, part_);
     std::fflush(stdout);
   }
 
@@ -202,8 +205,8 @@ int main(int argc, char** argv) {
   };
   if (world.rank() == 0) {
     fmt::print(
-        "| {} MiB | plain, ms | coded, ms | ratio | quartiles | all, coded / plain | bytes "
-        "|\n|---|---|---|---|---|---|---|\n",
+        "| {} MiB | plain, ms | coded, ms | ratio | quartiles | all, coded / plain | coded | bytes "
+        "|\n|---|---|---|---|---|---|---|---|\n",
         mib);
   }
   bench.measure("normal", {.changes = false}, turns, all_normal);
