@@ -16,6 +16,8 @@ namespace {
 
 // Coded messages are short, so more of them are under way at a time.
 constexpr int kSlots = 8;
+// Both paces are measured in milliseconds, perhaps beside other work.
+constexpr double kClearly = 2;
 
 std::string text_of_options(const WeightsOptions& o) {
   return fmt::format("{} {} {} {} {}", o.ways.changes, o.ways.planes, o.always, o.message_bytes,
@@ -88,7 +90,7 @@ void Session::agree_on_layouts(const reshard::Layout& own, reshard::Layout& from
 void Session::add_coder(const WeightsOptions& options) {
   if (!options.ways.changes && !options.ways.planes) return;
   const Pace link = options.always ? Pace() : measure_link(joint_, plain_->plan(), senders_);
-  const bool slow = options.always || (link.known() && link.ns() > measure_coder().ns());
+  const bool slow = options.always || (link.known() && link.ns() > kClearly * measure_coder().ns());
   if (all_say_yes(joint_, !slow)) return;
   coder_ = std::make_shared<VersionCoder>(options.ways, link);
   reshard::Layout from = plain_->from(), to = plain_->to();
