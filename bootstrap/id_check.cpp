@@ -12,15 +12,16 @@ namespace tutti {
 std::string why_not_there(const UniqueId& id, Deadline deadline) {
   const protocol::Ticket ticket = protocol::decode(id);
   Introduction attempt(ticket.address, ticket.secret);
-  bool late = false;
-  while (!attempt.ended() && !late) {
+  for (bool late = false; !attempt.ended() && !late; attempt.step()) {
     late = !wait_for(attempt.descriptor(), attempt.events(), deadline);
-    attempt.step();
   }
   if (attempt.state() == Introduction::State::done) return "";
   const bool reached = attempt.ended() && attempt.reason() != Introduction::Reason::unreachable;
-  return fmt::format("the rendezvous that it names, at {}, is not {}{}", to_string(ticket.address),
-                     reached ? "there: another server has its port" : "reached",
+  const bool other = reached && attempt.reason() == Introduction::Reason::other_version;
+  return fmt::format("the rendezvous that it names, at {}, is {}{}", to_string(ticket.address),
+                     other     ? "of another version of Tutti: all ranks need the same one"
+                     : reached ? "not there: another server has its port"
+                               : "not reached",
                      protocol::loopback_remark(ticket.address));
 }
 

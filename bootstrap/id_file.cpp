@@ -96,9 +96,8 @@ std::string id_file_of(const std::string& path, const Launch& launch, unsigned w
   if (!launch.job.empty()) {
     const auto digest = protocol::hash({}, "id file", {std::as_bytes(std::span(launch.job))});
     file += '.';
-    for (std::size_t i = 0; i < 8; ++i) {
+    for (std::size_t i = 0; i < 8; ++i)
       file += fmt::format("{:02x}", std::to_integer<unsigned>(digest[i]));
-    }
   }
   if (world > 0) file += fmt::format(".{}", world);
   return file;
@@ -144,7 +143,7 @@ UniqueId read_id_file(const std::string& path, int rank, const Launch& launch,
     } else if (errno == EACCES) {
       why = "this process may not read it";
     }
-    if (Clock::now() >= deadline) {
+    if (Clock::now() + 5 * kLookAgain >= deadline) {  // no time is left to ask for a reason
       throw Error(ErrorCode::timed_out,
                   fmt::format("rank {} waited in vain for rank 0's id in {} (TUTTI_ID_FILE, which "
                               "all hosts must see): {}",
