@@ -26,11 +26,10 @@ trap 'exit 130' INT TERM
 
 say() { printf '\n== %s\n' "$*"; }
 inside() { chroot "$clean" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "$@"; }
+# quiet COMMAND...: says what the command printed only where it fails.
+quiet() { "$@" >"$work/quiet" 2>&1 || { echo "failed: $*"; cat "$work/quiet"; exit 1; }; }
 # install WORD...: packages of Debian's, and files of /packages as ./NAME_*.deb; these are what the shell there finds.
-install() {
-  inside sh -c "cd /packages && apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends $* >/root/log 2>&1 ||
-    { cat /root/log; exit 1; }"
-}
+install() { quiet inside sh -c "cd /packages && apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends $*"; }
 
 say "a clean Debian 12, with an sshd as clusters have it"
 mmdebstrap --quiet --variant=minbase --include=openssh-server,openssh-client,iproute2 bookworm "$clean"
@@ -87,16 +86,16 @@ CMAKE
 
 say "the other packages"
 install './*.deb' man-db
-inside tutti doctor >/dev/null
+quiet ip netns exec "$name-1" chroot "$clean" tutti doctor
 for tool in $(inside sh -c 'ls /usr/libexec/tutti' | sed -n 's/^tutti-//p'); do
-  inside tutti "$tool" --help >/dev/null
-  inside man -w "tutti-$tool" >/dev/null
+  quiet inside tutti "$tool" --help
+  quiet inside man -w "tutti-$tool"
 done
-inside man -P cat tutti-run | grep -q hostfile
-inside man -P cat tutti-plan-verify | grep -q invariant
+quiet inside sh -c 'man -P cat tutti-run | grep hostfile'
+quiet inside sh -c 'man -P cat tutti-plan-verify | grep invariant'
 install zsh
-[ "$(inside zsh -fc 'autoload -Uz compinit && compinit -u -D && print $_comps[tutti]')" = _tutti ]
-inside tutti run --windows -n 2 all_reduce_perf -b 8 -e 64K -f 8 >/dev/null
+quiet inside zsh -fc 'autoload -Uz compinit && compinit -u -D && [ "$_comps[tutti]" = _tutti ]'
+quiet inside tutti run --windows -n 2 all_reduce_perf -b 8 -e 64K -f 8
 if [ -e "$clean/usr/lib/python3/dist-packages/tutti" ]; then
   inside tutti run -n 3 python3 -c '
 import numpy, tutti
@@ -132,6 +131,6 @@ install './*.deb'
 for package in $packages; do
   [ "$(inside dpkg-query --show --showformat '${Version}' "$package")" = "$version" ]
 done
-inside tutti run -n 2 all_reduce_perf -b 8 -e 64K -f 8 >/dev/null
+quiet inside tutti run -n 2 all_reduce_perf -b 8 -e 64K -f 8
 away
 say "all is well"
