@@ -212,6 +212,7 @@ class Rank {
       say_error(rank_, own ? "last" : "first", error, names_);
       if (work) work->stop();
       gives_up_ = own;
+      late_ = error.code() == ErrorCode::timed_out;
       return false;
     } catch (...) {
       set_current(nullptr);
@@ -219,14 +220,17 @@ class Rank {
     }
   }
 
-  /// What the communicator says; if it says nothing, it goes on, and the call alone has failed.
+  /// What the communicator says. If it says nothing, one that was made from it has failed alone,
+  /// and the others may be in other calls, except where all wait for a rank that is late.
   Error failure() {
     for (int tries = 0; tries < 1000; ++tries) {
       try {
-        comm_.barrier();
+        if (const auto error = comm_.error()) return *error;
+        if (late_) comm_.barrier();
       } catch (const Error& error) {
         return error;
       }
+      std::this_thread::sleep_for(1ms);
     }
     return {ErrorCode::aborted, "the communicator goes on, and this rank gives up"};
   }
@@ -253,7 +257,7 @@ class Rank {
   Communicator comm_;
   std::vector<int> names_;
   std::size_t last_ = 0;
-  bool gives_up_ = false;
+  bool gives_up_ = false, late_ = false;
 };
 
 int run(const Settings& settings, int rank, const std::function<Communicator()>& meet) {

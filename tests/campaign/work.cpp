@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <map>
 #include <stdexcept>
 #include <thread>
@@ -117,13 +119,19 @@ class Reconfigure : public Work {
   void step() override {
     constexpr std::size_t kLength = 512;
     const auto n = static_cast<std::size_t>(comm_.size());
+    // The newest number that this rank has used. After a failed attempt ranks may differ.
+    static thread_local std::uint64_t number = 0;
     std::string own = comm_.handle(), all(kLength * n, '\0');
     own.resize(kLength);
+    std::memcpy(own.data() + kLength - sizeof number, &number, sizeof number);
     comm_.all_gather(own.data(), all.data(), kLength, DataType::uint8);
     std::vector<std::string> handles;
-    for (std::size_t r = 0; r < n; ++r) handles.emplace_back(all.c_str() + r * kLength);
-    // No rank has used this one: communicators that shrink do not count on.
-    static thread_local std::uint64_t number = 0;
+    for (std::size_t r = 0; r < n; ++r) {
+      std::uint64_t theirs = 0;
+      std::memcpy(&theirs, all.data() + (r + 1) * kLength - sizeof theirs, sizeof theirs);
+      number = std::max(number, theirs);
+      handles.emplace_back(all.c_str() + r * kLength);
+    }
     comm_ = comm_.reconfigure(handles, ++number);
     add_up(comm_, x_, ++step_);
   }
