@@ -131,6 +131,11 @@ void Operator::check(const Type& type, bool derived) const {
   }
 }
 
+bool Operator::takes(Element element) const {
+  if (kind_ == Kind::no_op || kind_ == Kind::replace) return true;
+  return kind_ != Kind::function && !is_location(kind_) && is_defined(kind_, element);
+}
+
 std::optional<Operator::Native> Operator::native(const Type& type) const {
   if (!type.element() || !type.contiguous() || type.pair()) return std::nullopt;
   auto native = native_of(kind_, *type.element());

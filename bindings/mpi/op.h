@@ -55,6 +55,9 @@ class Operator {
   /// calls (`derived`).
   void check(const Type& type, bool derived = false) const;
 
+  /// Whether apply_elements() takes such elements.
+  bool takes(Element element) const;
+
   /// As what Tutti's own collectives reduce it: `count` elements of the type are count * elements
   /// of `type`, combined by `kind`. Only of contiguous types. nullopt: reduce with apply().
   struct Native {

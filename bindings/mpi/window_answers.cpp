@@ -3,6 +3,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "bindings/mpi/error.h"
 #include "bindings/mpi/window_access.h"
 #include "bindings/mpi/window_question.h"
 #include "bindings/mpi/world.h"
@@ -72,6 +73,15 @@ void answer_with(std::vector<std::byte>& answer, Code error, std::span<const std
   append(answer, data);
 }
 
+bool is_defined_on(const Operator& op, const Type& pairs) {
+  try {
+    op.check(pairs);
+    return true;
+  } catch (const Failure&) {
+    return false;
+  }
+}
+
 /// now = operand op now, both packed. False: the question makes no sense.
 bool combine(const Parsed& p, std::vector<std::byte>& now) {
   const Operator* const op = operators().find(operators().numbered(p.question.op));
@@ -81,7 +91,7 @@ bool combine(const Parsed& p, std::vector<std::byte>& now) {
   const std::vector<std::byte> operand(p.data.begin(), p.data.end());  // aligned
   if (p.question.pairs != kNoPairs) {
     const Type* const pairs = types().find(types().numbered(p.question.pairs));
-    if (pairs == nullptr || !pairs->pair() ||
+    if (pairs == nullptr || !pairs->pair() || !is_defined_on(*op, *pairs) ||
         p.bytes % static_cast<std::size_t>(pairs->size()) != 0)
       return false;
     apply_to_pairs(*op, operand.data(), now.data(), p.bytes, *pairs);
@@ -90,7 +100,7 @@ bool combine(const Parsed& p, std::vector<std::byte>& now) {
   std::size_t at = 0;
   for (const Run& run : p.runs) {
     const std::size_t size = properties(run.element).size;
-    if (run.bytes % size != 0) return false;
+    if (run.bytes % size != 0 || !op->takes(run.element)) return false;
     op->apply_elements(operand.data() + at, now.data() + at,
                        static_cast<MPI_Count>(run.bytes / size), run.element);
     at += run.bytes;
