@@ -123,8 +123,8 @@ CodedAxis::CodedAxis(Communicator& comm, AxisName name, Choice choice)
     : Axis(comm.rank(), comm.size(), std::move(name)),
       comm_(comm.split(0, comm.rank())),
       choice_(choice) {
-  thread_ = start_thread("tutti-coded", [this] { work(); });
   codes_ = choice_.when == When::always || (choice_.when == When::measured && measure());
+  thread_ = start_thread("tutti-coded", [this] { work(); });
 }
 
 CodedAxis::~CodedAxis() {
