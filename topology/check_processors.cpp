@@ -56,6 +56,7 @@ void join_hosts(Records& r, Doubts& doubts) {
 
 /// Processors of a host are alike: what fewer say is wrong, and of two that differ the slower one.
 void compare(Records& r, Doubts& doubts) {
+  if (!r.format.starts_with("NCCL")) return;  // other sources leave out what they do not know
   const auto kind = [](const CpuRecord& c) {
     return std::tuple(c.arch, c.vendor, c.family, c.model);
   };

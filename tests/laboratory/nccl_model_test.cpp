@@ -108,7 +108,7 @@ TEST(NcclModel, TakesWhatALogSaysThatNcclWasToldToTake) {
     NcclCall call = call_of(log, c, Collective::all_reduce, said);
     call.bytes = 1UL << 32U;
     const Prediction p = predict_nccl(c, call).front();
-    if (call.protocol) EXPECT_EQ(p.protocol, *call.protocol);
+    EXPECT_EQ(p.protocol, call.protocol.value_or(p.protocol));
     return std::string(algorithm_of(p)) + said;
   };
   EXPECT_EQ(told("-x NCCL_DEBUG=WARN", 1), "switch");
