@@ -44,8 +44,8 @@ std::string_view name(Space memory);
 /// Its word in a plan's header.
 std::string_view name(Format format);
 
-/// The inverse of to_text(plan) (write.h). Checks the grammar and that every rank exists, and throws
-/// Error(invalid_argument), which names the line, the expected text and the actual one. The
+/// The inverse of to_text(plan) (write.h). Checks the grammar and that every rank exists, and
+/// throws Error(invalid_argument), which names the line, the expected text and the actual one. The
 /// verifier decides whether the plan is right.
 Plan plan_from_text(std::string_view text);
 
