@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "device/team.h"
 #include "tests/device/queued_gpus.h"
 
 namespace tutti::test {
