@@ -148,6 +148,7 @@ void Chooser::prepare(Findings& findings, int rank, Access plain) {
     for (const int size_class : {kShortestClass, kShortClass}) {
       for (const Access access : {Access::windows, plain}) {
         workload.access = access;
+        const std::lock_guard lock(memory_->mutex);  // not longer: other ranks are to begin, too
         choose(workload, size_class, &findings);
       }
     }
