@@ -120,7 +120,10 @@ void UcxEndpoint::close(bool in_peace) {
   if (ep_ == nullptr) return;
   const ucp_ep_h ep = std::exchange(ep_, nullptr);
   // A peer that is gone, or may be, would be waited for: that endpoint goes with the worker.
-  if (failed_ || !in_peace) return;
+  if (failed_ || !in_peace) {
+    if (!is_made_) worker_->outlive();
+    return;
+  }
   const ucp_request_param_t params{};
   worker_->keep_closing(ucx_.ep_close_nbx(ep, &params));
 }
@@ -164,6 +167,7 @@ void UcxEndpoint::end(Request* r) {
   }
   UcxEndpoint* const e = r->endpoint;
   if (e == nullptr) return r->worker->release(r);
+  e->is_made_ = true;
   std::unique_ptr<Request> owned(r);
   e->requests_.back()->index = r->index;
   e->requests_[r->index] = e->requests_.back();
@@ -272,6 +276,7 @@ ucs_status_t UcxEndpoint::on_message(void* worker, const void* head, std::size_t
   UcxEndpoint* const e = static_cast<UcxWorker*>(worker)->find(h.key);
   if (e == nullptr || e->failed_) return UCS_OK;  // a stranger's, or too late
   const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  e->is_made_ = true;
   bool taken = false;
   if (!e->take(h.header, data, bytes, rendezvous, taken)) e->fail(kNonsense);
   return taken ? UCS_INPROGRESS : UCS_OK;

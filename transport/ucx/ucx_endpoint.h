@@ -102,6 +102,7 @@ class UcxEndpoint final : public Endpoint {
   ucp_ep_h ep_ = nullptr;
   std::string carriers_;  // UCX's transports to the peer, as far as is known
   bool over_tcp_ = false;
+  bool is_made_ = false;  // something has gone over it, or come
   std::uint64_t appended_ = 0;
   std::vector<Request*> requests_;  // that UCX has not finished
   std::size_t long_ = 0;            // of those, that send a long message

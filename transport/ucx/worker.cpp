@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/file_descriptor.h"
+#include "core/fork.h"
 #include "core/settings.h"
 #include "transport/network/wire_choice.h"
 #include "transport/ucx/ucx_endpoint.h"
@@ -92,7 +93,12 @@ UcxWorker::~UcxWorker() {
   const auto end = std::chrono::steady_clock::now() + kCloseWithin;
   while (!closing_.empty() && std::chrono::steady_clock::now() < end) progress();
   for (ucs_status_ptr_t request : closing_) ucx().request_free(request);
-  ucx().worker_destroy(handle_);
+  if (outlives_) {
+    using Kept = std::pair<std::shared_ptr<UcxContext>, decltype(kept_)>;
+    abandon(std::make_shared<Kept>(context_, std::move(kept_)));
+  } else {
+    ucx().worker_destroy(handle_);
+  }
 }
 
 std::unique_ptr<Endpoint> UcxWorker::make(Endpoint::Sink& sink, int, int) {

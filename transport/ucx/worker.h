@@ -67,6 +67,10 @@ class UcxWorker final : public EndpointMaker, public std::enable_shared_from_thi
   void rest();
   /// `request` ends a connection; it is looked after here.
   void keep_closing(ucs_status_ptr_t request);
+  /// One of its connections ends before it is made. UCX 1.13 ends the process where it then
+  /// destroys a worker whose first message to a peer still waits (ucp_request.c:684); so this one's
+  /// stays.
+  void outlive() { outlives_ = true; }
 
  private:
   std::shared_ptr<UcxContext> context_;
@@ -77,6 +81,7 @@ class UcxWorker final : public EndpointMaker, public std::enable_shared_from_thi
   std::unordered_map<std::uint64_t, UcxEndpoint*> endpoints_;
   std::vector<UcxEndpoint*> with_room_;
   std::vector<ucs_status_ptr_t> closing_;
+  bool outlives_ = false;
   std::unordered_map<void*, std::shared_ptr<void>> kept_;
   bool rests_ = false;
 };
