@@ -175,7 +175,7 @@ const Algorithm& Chooser::find(const Workload& workload, int size_class, Finding
   }
   Workload rounded = workload;
   rounded.type = type;
-  if (workload.bytes > 0) rounded.bytes = std::size_t{1} << size_class;
+  rounded.bytes = size_class < 0 ? 0 : std::size_t{1} << size_class;
   const auto predicted_from = [&](Sample sample, const Algorithm& a) {
     if (!may_serve(a, workload)) return Prediction{};
     if (among.size() > 0 && std::ranges::find(among, &a) == among.end()) return Prediction{};
